@@ -26,10 +26,10 @@ from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.data.settings import DataSettings
 from regard.data.split import split_corpora
 from regard.models import build
+from regard.recipes import TrainingSettings
 from regard.tokenizers import TextSettings
 from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
 from regard.training.gradient_accumulation import GradientAccumulator
-from regard.training.settings import TrainingSettings
 
 
 def write_random_text(path: Path, pairs: int, seed: int) -> Path:

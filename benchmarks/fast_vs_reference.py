@@ -28,9 +28,9 @@ from regard.fast import quicken
 from regard.fast.output import rows
 from regard.fast.packed.lean import kept
 from regard.models import Seq2Seq, build
+from regard.recipes import TrainingSettings
 from regard.special_tokens import BOS, EOS, PAD
 from regard.training.optimizer import build_optimizer
-from regard.training.settings import TrainingSettings
 
 PAIRS, SHORTEST, LONGEST = 84, 12, 36  # of a batch with padding, which is a third of it
 TOKENS, SIZE, WORDS = 2_048, 256, 8_000  # what a part is given

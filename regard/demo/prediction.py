@@ -57,7 +57,7 @@ def run_prediction_demo(recipe: str, out: Path) -> PredictionDemo:
     _train_demo_model(recipe, corpus, run)
     predictor = task.load(out)
     metrics = predictor.evaluate(corpus.test)
-    examples = list(task.load_dev_set(run))[:SAMPLES]
+    examples = list(task.load_dev_set(task.make_config(run.read_config())))[:SAMPLES]
     predictions = predictor.predict([example.input for example in examples])
     results = {"recipe": recipe, **metrics, "seconds": round(time.monotonic() - began, 1)}
     (out / "results.json").write_text(dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -12,10 +12,13 @@ from regard.recipes.recipe import (
     read_recipe_text,
     resolve_auto_sizes,
 )
+from regard.recipes.run_config import RunConfig, TrainingSettings
 
 __all__ = [
     "SECTIONS",
     "Recipe",
+    "RunConfig",
+    "TrainingSettings",
     "describe_recipe",
     "list_recipes",
     "override",

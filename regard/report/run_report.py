@@ -46,7 +46,7 @@ def write_report(run: Run) -> Path:
 
 
 def _write_prediction_report(run: Run, task: Task) -> Path:
-    examples = task.load_dev_set(run)[:SAMPLES]
+    examples = task.load_dev_set(task.make_config(run.read_config()))[:SAMPLES]
     predictions = task.load(run.folder).predict([example.input for example in examples])
     for number, prediction in enumerate(predictions, 1):
         if (figure := _plot_attention(prediction)) is not None:
@@ -89,7 +89,9 @@ def _write_series_report(run: Run, examples: Sequence[Sequence[PredictedSeries]]
 
 
 def _write_translation_report(run: Run) -> Path:
-    dev = [example for example in TASKS["translate"].load_dev_set(run) if example.input.strip()][:MAX_BLEU_SENTENCES]
+    task = TASKS["translate"]
+    config = task.make_config(run.read_config())
+    dev = [example for example in task.load_dev_set(config) if example.input.strip()][:MAX_BLEU_SENTENCES]
     sources, references = [example.input for example in dev], [example.reference_text for example in dev]
     translator = load(run.folder)
     translations = translator.translate(sources[:SAMPLES])
@@ -101,7 +103,7 @@ def _write_translation_report(run: Run) -> Path:
         for translation, reference in both
     ]
     # Without spaces between words BLEU means nothing, so there is no chart of it.
-    if choose_selection_metric(references, run.read_config()["data"].get("target")) != "bleu":
+    if choose_selection_metric(references, config.data.target) != "bleu":
         return write_translation_page(run, _describe_best_checkpoint(run), samples)
     greedy = [output.text for output in translator.translate(sources, beam=1, alignments=False)]
     return write_translation_page(

@@ -20,7 +20,7 @@ from regard.data.unicode_scripts import has_spaces
 from regard.errors import UserError
 from regard.evaluate import bleu_multi_reference, chrf_multi_reference
 from regard.plot import AttentionOverlay, PredictedSeries, WeightedWords
-from regard.recipes import Recipe
+from regard.recipes import Recipe, RunConfig
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus
 
@@ -64,7 +64,7 @@ class PreparedRun(NamedTuple):
     """Everything a trainer needs from a task: the resolved config, encoded data, validator and vocabularies."""
 
     run: Run
-    config: Recipe  # all values resolved, no "auto" or null that the data decide
+    config: RunConfig  # all values resolved, no "auto" or null that the data decide
     dataset: TrainingDataset[Any]
     validate: ValidateFunction
     vocabulary_sizes: tuple[int, int]  # input vocabulary, output vocabulary
@@ -130,12 +130,16 @@ class Task(NamedTuple):
 
     data_settings: type  # dataclass for the recipe's `data` section
     text_settings: type  # dataclass for the recipe's `text` section
-    prepare: Callable[[Run, Recipe, bool], PreparedRun]  # run, recipe, whether training resumes
+    prepare: Callable[[Run, RunConfig, bool], PreparedRun]  # run, config, whether training resumes
     load: Callable[..., Any]  # run folder -> `Predictor` or `Translator` with the best checkpoint
-    load_dev_set: Callable[[Run], Sequence[DevExample]]
+    load_dev_set: Callable[[RunConfig], Sequence[DevExample]]
     write_synthetic_corpus: Callable[[Path], SyntheticCorpus] | None = None  # writes toy data into a folder
     # Reference and prediction as curves over time (regression only).
     make_predicted_series: Callable[[DevExample, Any], Sequence[PredictedSeries]] | None = None
+
+    def make_config(self, recipe: Recipe) -> RunConfig:
+        """Return the config of a recipe of this task."""
+        return RunConfig(recipe, self.text_settings, self.data_settings)
 
 
 T = TypeVar("T")
@@ -146,6 +150,12 @@ def require_list(inputs: Sequence[T], input_name: str) -> Sequence[T]:
     if isinstance(inputs, str | bytes | Mapping):
         raise TypeError(f"predict takes a list of {input_name}s, not one: predict([{input_name}])")
     return inputs
+
+
+def find_vocabulary_run(run: Run, config: RunConfig, resume: bool) -> Run | None:
+    """Return the run whose vocabularies are used: the resumed one, or that in `training.init_from`; None: learn new."""
+    init_from = config.training.init_from
+    return run if resume else Run(Path(init_from)) if init_from else None
 
 
 def get_single_run(runs: Sequence[str | Path], activity: str) -> Run:

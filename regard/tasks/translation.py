@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch.nn import functional as F
 
-from regard.config import parse_settings
 from regard.console import log_message
 from regard.data.dataset import ParallelDataset
 from regard.data.indexed_dataset import Indices, RaggedArray
@@ -25,7 +24,7 @@ from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.models import Seq2Seq
 from regard.plot import plot_heatmap
-from regard.recipes import Recipe, override, resolve_auto_sizes
+from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.runs.run import write_alignment_head
 from regard.search import Floats, Hypothesis, search
@@ -37,6 +36,7 @@ from regard.tasks.base import (
     Task,
     Validation,
     choose_selection_metric,
+    find_vocabulary_run,
     map_batches,
     map_batches_in_order,
     report_selection_metric,
@@ -145,23 +145,20 @@ ALIGNED_PAIRS = 100  # dev pairs for choosing the alignment head; few, because t
 MAX_ALIGNED_CHARACTERS = 500  # longer texts are skipped: the attention of all heads is in memory at once
 
 
-def prepare_translation(run: Run, config: Recipe, resume: bool) -> PreparedRun:
+def prepare_translation(run: Run, config: RunConfig, resume: bool) -> PreparedRun:
     """Split and encode the corpora, train or load the tokenizers, and resolve open values of the config."""
     config = config if resume else _infer_languages(config)
-    data = parse_settings(DataSettings, config["data"], "data")
-    split = split_corpora(data, config["training"]["seed"])
-    config = config if resume else resolve_auto_sizes(config, sum(split.counts))
-    settings = parse_settings(TextSettings, config["text"], "text")
+    data: DataSettings = config.data
+    split = split_corpora(data, config.training.seed)
+    config = config if resume else config.resolve_auto_sizes(sum(split.counts))
+    settings: TextSettings = config.text
     links = _load_guided_alignments(config, data, split)
     if links is not None and settings.dropout:
         raise UserError(
             "loss.guided needs a fixed segmentation, and text.dropout (BPE dropout) changes it: choose one of them"
         )
-    start = config["training"]["init_from"]
-    if resume or start:
-        tokenizers = (run if resume else Run(Path(start))).load_tokenizers()
-    else:
-        tokenizers = load_or_train_tokenizers(data, settings, split)
+    parent = find_vocabulary_run(run, config, resume)
+    tokenizers = parent.load_tokenizers() if parent else load_or_train_tokenizers(data, settings, split)
     prepared = prepare_training_pairs(data, settings, tokenizers, split, links)
     if not resume:
         if not (data.sentences or prepared.max_sentences):
@@ -171,11 +168,10 @@ def prepare_translation(run: Run, config: Recipe, resume: bool) -> PreparedRun:
                 "sentencex, or set data.sentences"
             )
         measured = {"longest": data.longest or prepared.longest, "sentences": data.sentences or prepared.max_sentences}
-        config = override(config, {f"data.{name}": value for name, value in measured.items()})
-    training = config["training"]
-    batch_tokens, num_translated = int(training["batch_tokens"]), int(training["validate_pairs"])
-    validator = TranslationValidator(split.dev, tokenizers, batch_tokens, num_translated, config["data"]["target"])
-    report_selection_metric(validator.selection_metric, training["best"])
+        config = config.override({f"data.{name}": value for name, value in measured.items()})
+    training = config.training
+    validator = TranslationValidator(split.dev, tokenizers, training.batch_tokens, training.validate_pairs, data.target)
+    report_selection_metric(validator.selection_metric, training.best)
     return PreparedRun(
         run,
         config,
@@ -184,9 +180,7 @@ def prepare_translation(run: Run, config: Recipe, resume: bool) -> PreparedRun:
         tokenizers.vocab_sizes,
         partial(save_tokenizers, tokenizers, settings),
         _describe_translation_data(prepared, len(split.dev), tokenizers),
-        _make_alignment_head_writer(run, split.dev, tokenizers)
-        if config["model"].get("align_layer") == "auto"
-        else None,
+        _make_alignment_head_writer(run, split.dev, tokenizers) if config.model.get("align_layer") == "auto" else None,
     )
 
 
@@ -202,11 +196,9 @@ def _make_alignment_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Token
     return write_best_head if aligned else None
 
 
-def load_translation_dev_set(run: Run) -> list[DevExample]:
+def load_translation_dev_set(config: RunConfig) -> list[DevExample]:
     """Return the dev pairs of a run."""
-    config = run.read_config()
-    dev_pairs = split_corpora(parse_settings(DataSettings, config["data"], "data"), config["training"]["seed"]).dev
-    return [DevExample(pair.source, pair.target) for pair in dev_pairs]
+    return [DevExample(pair.source, pair.target) for pair in split_corpora(config.data, config.training.seed).dev]
 
 
 def _describe_translation_data(prepared: PreparedCorpus, num_dev_pairs: int, tokenizers: Tokenizers) -> str:
@@ -220,11 +212,9 @@ def _describe_translation_data(prepared: PreparedCorpus, num_dev_pairs: int, tok
     )
 
 
-def _load_guided_alignments(
-    config: Mapping[str, Any], data: DataSettings, found: CorpusSplit
-) -> list[frozenset[Link]] | None:
+def _load_guided_alignments(config: RunConfig, data: DataSettings, found: CorpusSplit) -> list[frozenset[Link]] | None:
     """Return the gold alignment links of the training pairs for guided attention; None if `loss.guided` is 0."""
-    weight = config["loss"]["guided"]
+    weight = config.recipe["loss"]["guided"]
     if not weight:
         return None
     if data.alignments is None:
@@ -236,24 +226,22 @@ def _load_guided_alignments(
     ]
 
 
-def _infer_languages(config: Mapping[str, Any]) -> Recipe:
+def _infer_languages(config: RunConfig) -> RunConfig:
     """Return the config with the languages of the first corpus; warn if the other files seem to differ."""
-    corpora = list_corpora(parse_settings(DataSettings, config["data"], "data"))
+    data: DataSettings = config.data
+    corpora = list_corpora(data)
     if not corpora:
         raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
     first_corpus = corpora[0]
-    requested = config["data"]["source"], config["data"]["target"]
-    inferred = dict(zip(("source", "target"), find_corpus_languages(first_corpus.paths, *requested), strict=True))
-    languages = {
-        f"data.{side}": config["data"][side] or (name if name != side else None) for side, name in inferred.items()
-    }
-    source, target = languages["data.source"], languages["data.target"]
+    inferred = find_corpus_languages(first_corpus.paths, data.source, data.target)
+    source = data.source or (inferred[0] if inferred[0] != "source" else None)
+    target = data.target or (inferred[1] if inferred[1] != "target" else None)
     if source and target and normalize_language_code(source) == normalize_language_code(target):
         raise UserError(f"source {source} and target {target} are the same language; set data.source and data.target")
-    dev = [Path(name) for name in config["data"]["dev"] or ()]
+    dev = [Path(name) for name in data.dev or ()]
     for paths in [corpus.paths for corpus in corpora] + ([dev] if dev else []):
         warn_if_languages_differ(paths, source, target)
-    return override(config, languages)
+    return config.override({"data.source": source, "data.target": target})
 
 
 def warn_if_languages_differ(paths: Sequence[Path], source: str | None, target: str | None) -> None:

@@ -1,8 +1,8 @@
 """Training: trainer, learning rate schedules, checkpoints, metrics, distributed training."""
 
+from regard.recipes import TrainingSettings
 from regard.training.lr_finder import suggest_learning_rate
 from regard.training.precision import choose_device
-from regard.training.settings import TrainingSettings
 from regard.training.signals import Interrupted
 from regard.training.train import Paths, run_lr_range_test, train
 from regard.training.trainer import Trainer

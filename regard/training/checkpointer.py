@@ -28,9 +28,9 @@ from regard.data.loader import TrainingDataset
 from regard.data.sampler import TokenBatchSampler
 from regard.errors import UserError
 from regard.models import Model
+from regard.recipes import TrainingSettings
 from regard.runs import Run, checkpoint
 from regard.training.distributed import DistributedContext, gather_full_tensor, take_local_shard
-from regard.training.settings import TrainingSettings
 from regard.training.train_state import TrainState, ValidationRecord
 from regard.training.weight_averaging import ExponentialMovingAverage, average_checkpoints
 

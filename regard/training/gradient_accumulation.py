@@ -13,10 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 from regard.console import log_message
 from regard.data.loader import TrainingBatch, mix_seeds
 from regard.errors import UserError
+from regard.recipes import TrainingSettings
 from regard.tasks.base import is_out_of_memory
 from regard.training.distributed import DistributedContext, ModelWithLoss, gather_full_tensor
 from regard.training.precision import build_autocast, build_grad_scaler, seed_generators
-from regard.training.settings import TrainingSettings
 
 
 class AccumulatedLoss(NamedTuple):

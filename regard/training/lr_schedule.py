@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from regard.training.settings import TrainingSettings
+from regard.recipes import TrainingSettings
 
 _Schedule = Callable[[TrainingSettings, int, float], float]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from regard.training.settings import TrainingSettings
+from regard.recipes import TrainingSettings
 
 
 def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

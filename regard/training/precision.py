@@ -8,7 +8,7 @@ import torch
 
 from regard.errors import UserError
 from regard.fast.halves.way import halved
-from regard.training.settings import TrainingSettings
+from regard.recipes import TrainingSettings
 
 
 def choose_device(device_name: str = "auto", option_name: str = "training.device=") -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,14 +11,12 @@ from typing import Any
 
 import torch
 
-from regard.config import parse_settings
 from regard.console import log_message
-from regard.data.settings import BaseDataSettings
 from regard.data.stdin_copies import PipeCopies, is_pipe, open_pipe_copies
 from regard.errors import UserError
 from regard.fast import quicken
 from regard.models import build, build_on_meta
-from regard.recipes import Recipe, override, read_recipe, resolve_auto_sizes
+from regard.recipes import Recipe, RunConfig, TrainingSettings, override, read_recipe
 from regard.runs import Run
 from regard.runs.lock import lock_run
 from regard.tasks import PreparedRun, get_task
@@ -32,7 +30,6 @@ from regard.training.distributed import (
 )
 from regard.training.lr_finder import LearningRatePoint, sweep_learning_rates
 from regard.training.precision import choose_device, preserve_generators, seed_generators
-from regard.training.settings import TrainingSettings
 from regard.training.trainer import Trainer
 
 RecipeSource = str | Path | Mapping[str, Any] | None  # a recipe: its name, its file, or itself
@@ -99,7 +96,7 @@ def check_same_command(run: Run, overrides: Mapping[str, Any]) -> None:
     config = run.read_config()
     for key, value in overrides.items():
         section, _, name = key.partition(".")
-        requested = [str(Path(path).absolute()) for path in value] if key in ("data.train", "data.dev") else value
+        requested = _make_absolute(value) if key in ("data.train", "data.dev") else value
         if config.get(section, {}).get(name) != requested:
             raise UserError(
                 f"{run.folder} already holds a run, which was started with another {key}; choose another --out"
@@ -140,7 +137,7 @@ def _build_finetuning_config(config: Recipe, parent: Run, overrides: Mapping[str
 
 def _compute_weight_shapes(config: Recipe) -> dict[str, torch.Size]:
     """Return the shapes of a model's weights by name, for small dummy vocabularies."""
-    return {name: tensor.shape for name, tensor in build_on_meta(resolve_auto_sizes(config), 8, 8).state_dict().items()}
+    return {name: tensor.shape for name, tensor in build_on_meta(config, 8, 8).state_dict().items()}
 
 
 def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str, Any]) -> Recipe:
@@ -172,24 +169,26 @@ def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str,
     return override(config, overrides)
 
 
-def check_config(config: Mapping[str, Any]) -> TrainingSettings:
-    """Parse every section and build the model on the meta device, so that mistakes show before any work is done."""
-    resolved = resolve_auto_sizes(config)
-    parse_settings(get_task(resolved).text_settings, resolved.get("text", {}), "text")
-    parse_settings(get_task(resolved).data_settings, resolved.get("data", {}), "data")
-    build_on_meta(resolved, 8, 8)
-    return parse_settings(TrainingSettings, resolved.get("training", {}), "training")
+def check_config(recipe: Recipe) -> RunConfig:
+    """Return the config of a recipe; parse it and build the model on the meta device, so that mistakes show early."""
+    config = get_task(recipe).make_config(recipe)
+    _ = config.text, config.data, config.training  # parses them
+    build_on_meta(recipe, 8, 8)
+    return config
 
 
-def make_paths_absolute(config: Mapping[str, Any]) -> Recipe:
+def make_paths_absolute(config: RunConfig) -> RunConfig:
     """Return the config with absolute paths, so that the run can be resumed from any folder."""
-    corpora = {f"data.{name}": config["data"][name] for name in ("train", "dev") if config["data"][name]}
-    changes: dict[str, Any] = {key: [str(Path(path).absolute()) for path in paths] for key, paths in corpora.items()}
-    for key in ("data.alignments", "training.init_from"):
+    changes: dict[str, Any] = {}
+    for key in ("data.train", "data.dev", "data.alignments", "training.init_from"):
         section, name = key.split(".")
-        if config[section].get(name):
-            changes[key] = str(Path(config[section][name]).absolute())
-    return override(config, changes)
+        if path := config.recipe[section].get(name):
+            changes[key] = str(Path(path).absolute()) if isinstance(path, str) else _make_absolute(path)
+    return config.override(changes)
+
+
+def _make_absolute(paths: Iterable[str]) -> list[str]:
+    return [str(Path(path).absolute()) for path in paths]
 
 
 Paths = str | Path | Sequence[str | Path]
@@ -225,19 +224,16 @@ def train(
         if was_restarted() and run.list_steps() and not resume:
             check_same_command(run, merged_overrides)
             resume, merged_overrides = True, {}
-        config = (
-            build_resumed_config(run, recipe, merged_overrides)
-            if resume
-            else build_new_config(run, recipe, merged_overrides)
-        )
-        settings = check_config(config)
+        build_config = build_resumed_config if resume else build_new_config
+        config = check_config(build_config(run, recipe, merged_overrides))
+        settings = config.training
         device = choose_device(settings.device)  # fails before anything is written if there is no such device
         with init_distributed(settings.device) as distributed:
-            prepared = get_task(config).prepare(run, config, resume)
+            prepared = get_task(config.recipe).prepare(run, config, resume)
             threads = choose_resumed_threads(settings.threads) if resume else settings.threads
             if threads is None and not resume and device.type == "cpu":
                 threads = choose_threads() if distributed.world_size == 1 else torch.get_num_threads()
-                prepared = prepared._replace(config=override(prepared.config, {"training.threads": threads}))
+                prepared = prepared._replace(config=prepared.config.override({"training.threads": threads}))
             with lock_run(run.folder) if distributed.is_rank0 else nullcontext(), limit_threads(threads):
                 _fit_run(prepared, distributed, resume, stdin_copies)
     return run
@@ -272,43 +268,49 @@ def run_lr_range_test(
             **_make_data_override("data.train", data, copies),
             **_make_data_override("data.dev", dev, copies),
         }
-        config = build_new_config(run, recipe, changes)
-        threads = check_config(config).threads
-        prepared = get_task(config).prepare(run, config, False)
-        with limit_threads(threads):
+        config = check_config(build_new_config(run, recipe, changes))
+        prepared = get_task(config.recipe).prepare(run, config, False)
+        with limit_threads(config.training.threads):
             return sweep_learning_rates(_build_trainer(prepared, SINGLE_PROCESS))
 
 
 def _build_trainer(prepared: PreparedRun, distributed: DistributedContext) -> Trainer:
     """Build the trainer with a model initialised from the seed, or from the run in `training.init_from`."""
-    settings = parse_settings(TrainingSettings, prepared.config["training"], "training")
+    config, settings = prepared.config, prepared.config.training
     device = choose_device(settings.device)
     with preserve_generators(device):
         seed_generators(settings.seed, device)
-        model = quicken(build(prepared.config, *prepared.vocabulary_sizes))
+        model = quicken(build(config.recipe, *prepared.vocabulary_sizes))
     if settings.init_from and not prepared.run.list_steps():
         model.load_state_dict(Run(Path(settings.init_from)).load_model(prepared.vocabulary_sizes).state_dict())
-    data: BaseDataSettings = parse_settings(get_task(prepared.config).data_settings, prepared.config["data"], "data")
     return Trainer(
-        model, prepared.dataset, prepared.validate, settings, prepared.run, device, data, distributed, prepared.on_best
+        model,
+        prepared.dataset,
+        prepared.validate,
+        settings,
+        prepared.run,
+        device,
+        config.data,
+        distributed,
+        prepared.on_best,
     )
 
 
 def _write_run_files(prepared: PreparedRun, resume: bool) -> None:
     """Write config and vocabularies of a new run, or the config of a resumed one."""
+    recipe = make_paths_absolute(prepared.config).recipe
     if resume:
-        prepared.run.write_config(make_paths_absolute(prepared.config))
+        prepared.run.write_config(recipe)
     else:
-        prepared.run.create(make_paths_absolute(prepared.config), prepared.save_vocabularies)
+        prepared.run.create(recipe, prepared.save_vocabularies)
 
 
 def _describe_training(prepared: PreparedRun) -> str:
     """Return the log line at the start of training: recipe, parameters, data, device."""
-    parameters = sum(
-        parameter.numel() for parameter in build_on_meta(prepared.config, *prepared.vocabulary_sizes).parameters()
-    )
-    device = choose_device(prepared.config["training"]["device"]).type
-    return f"{prepared.config.get('recipe')}: {parameters:,} parameters, {prepared.description}, on {device}"
+    recipe = prepared.config.recipe
+    parameters = sum(weight.numel() for weight in build_on_meta(recipe, *prepared.vocabulary_sizes).parameters())
+    device = choose_device(prepared.config.training.device).type
+    return f"{recipe.get('recipe')}: {parameters:,} parameters, {prepared.description}, on {device}"
 
 
 def _make_data_override(key: str, data: Paths | None, stdin_copies: PipeCopies) -> dict[str, list[str]]:

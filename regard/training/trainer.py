@@ -28,6 +28,7 @@ from regard.data.settings import BaseDataSettings
 from regard.errors import UserError
 from regard.fast import rest
 from regard.models import Model
+from regard.recipes import TrainingSettings
 from regard.runs import Run, checkpoint
 from regard.runs.summary import is_finished
 from regard.tasks import OnBestCallback, ValidateFunction, Validation
@@ -38,7 +39,6 @@ from regard.training.lr_schedule import compute_learning_rate
 from regard.training.metrics import EtaEstimator, MetricsWriter, Throughput, format_metrics, format_update_metrics
 from regard.training.optimizer import build_optimizer
 from regard.training.precision import measure_peak_memory_mb, preserve_generators
-from regard.training.settings import TrainingSettings
 from regard.training.signals import Interrupted, StopSignals
 from regard.training.train_state import TrainState, ValidationRecord
 from regard.training.weight_averaging import ExponentialMovingAverage

@@ -26,10 +26,10 @@ from regard.fast.decoding.reading import Reading
 from regard.models import build
 from regard.models.base import AlignmentHead, Seq2Seq
 from regard.models.rnn_common import RecurrentEncoder
+from regard.recipes import TrainingSettings
 from regard.search import Hypothesis, search
 from regard.special_tokens import EOS
 from regard.training.optimizer import build_optimizer
-from regard.training.settings import TrainingSettings
 
 MODELS = DEVICE_SEARCH_MODELS
 # One Transformer, which has a KV cache, and one recurrent model, which has none.

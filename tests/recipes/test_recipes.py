@@ -20,10 +20,9 @@ from regard.config import parse_settings
 from regard.errors import UserError
 from regard.models.losses import LossSettings
 from regard.models.registry import MODELS
-from regard.recipes import list_recipes, override, parse_override, read_recipe, resolve_auto_sizes
+from regard.recipes import TrainingSettings, list_recipes, override, parse_override, read_recipe, resolve_auto_sizes
 from regard.recipes.recipe import AUTO_SIZES, RECIPES_FOLDER, SECTIONS_FOLDER
 from regard.tasks import get_task
-from regard.training.settings import TrainingSettings
 
 NAMES = list_recipes()
 TRANSLATION_NAMES = translation_recipes()

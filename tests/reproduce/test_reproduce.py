@@ -631,7 +631,7 @@ def test_every_experiment_has_valid_training_configurations(scale: str) -> None:
     trainings = {one.name: one for each in EXPERIMENTS.values() for row in each.rows(scale) for one in row.trainings}
     assert len(trainings) > 40
     for one in trainings.values():
-        assert check_config(one.make_config()).steps
+        assert check_config(one.make_config()).training.steps
         assert one.corpus in CORPUS_BUILDERS
     assert {one.make_config()["training"]["device"] for one in trainings.values()} <= {"cpu", "auto"}
 

@@ -41,7 +41,8 @@ def error_message(call: Callable[..., Any], *arguments: Any, **options: Any) -> 
 def prepare_job(recipe: str, data: Path, out: Path, **overrides: Any) -> PreparedRun:
     """Return the training job of a recipe with dotted overrides, before its first step."""
     config = override(read_recipe(recipe), {"data.train": [str(data)], **overrides})
-    return TASKS[config["task"]].prepare(Run(out), config, False)
+    task = TASKS[config["task"]]
+    return task.prepare(Run(out), task.make_config(config), False)
 
 
 def assert_resume_is_bit_identical(uninterrupted: Run, out: Path) -> None:

@@ -729,7 +729,7 @@ def test_data_and_text_settings_take_effect(data: Path, tmp_path: Path) -> None:
     usual = job()
     assert usual.description == "48 captions of 24 images, 12 dev captions, a vocabulary of 9"
     assert usual.vocabulary_sizes == (192, 9)
-    assert usual.config["data"]["features"] == 192
+    assert usual.config.data.features == 192
     finer = {"data.patch": 4, "data.dev": None, "data.dev_pairs": 2}
     assert job(**finer).vocabulary_sizes == (48, 9)
     assert ", 2 dev captions" in job(**finer).description
@@ -753,8 +753,8 @@ def test_feature_arrays_are_trained_on_without_a_backbone(data: Path, tmp_path: 
     dev = {"data.dev": [str(path)]}
     message = error_message(make_job, tmp_path, tmp_path, **dev, **{"model.backbone": "cnn"})
     assert "holds features, but model.backbone=cnn reads pixels" in message
-    assert make_job(tmp_path, tmp_path, **dev).config["model"]["backbone"] == "none"
-    assert make_job(data, tmp_path).config["model"]["backbone"] == "cnn"
+    assert make_job(tmp_path, tmp_path, **dev).config.model["backbone"] == "none"
+    assert make_job(data, tmp_path).config.model["backbone"] == "cnn"
     run = regard.train(RECIPES[0], path, tmp_path / "run", dev=path, **{**SMALL, "training.steps": 1})
     (made,) = regard.load(run.folder).predict([{"image": str(tmp_path / "f.npy"), "row": 3}])
     assert made.attention.shape[1:] == (2, 2)

@@ -494,7 +494,7 @@ def test_evaluation_agrees_with_predictions(corpus: Path, run: Run) -> None:
 def test_report_and_list_of_runs_show_accuracy(run: Run, regard: Command) -> None:
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     assert "Dev accuracy" in page
-    (first, *_) = TASKS["tag"].load_dev_set(run)
+    (first, *_) = TASKS["tag"].load_dev_set(TASKS["tag"].make_config(run.read_config()))
     assert first.reference_text.split()[0] in page
     listed = regard("runs", run.folder)
     assert "schuster1997" in listed.stdout

@@ -46,6 +46,7 @@ from regard.data.split import CorpusSplit
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.models import AlignmentHead, Seq2Seq, build
+from regard.recipes import TrainingSettings
 from regard.report.html import format_training_curves
 from regard.runs import Run, checkpoint
 from regard.runs.lock import lock_run
@@ -57,7 +58,6 @@ from regard.training import Interrupted, Trainer, train
 from regard.training.distributed import DistributedContext, choose_local_gpu
 from regard.training.lr_finder import sweep_learning_rates
 from regard.training.precision import build_autocast
-from regard.training.settings import TrainingSettings
 from regard.training.signals import StopSignals
 from regard.training.train_state import ValidationRecord
 from regard.translate import choose_alignment_head, load, score_alignments

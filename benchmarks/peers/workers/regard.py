@@ -22,10 +22,10 @@ from regard.fast.octets.way import in_bytes, lacking
 from regard.models import Seq2Seq, build
 from regard.models.rnn_common import RecurrentEncoder
 from regard.nn import LSTMCell, Recurrent
+from regard.recipes import TrainingSettings
 from regard.search import Scorer, search, search_restricted
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.training.optimizer import build_optimizer
-from regard.training.settings import TrainingSettings
 from regard.translate.backends.threads import map_in_threads
 from regard.translate.shortlist import Shortlist
 

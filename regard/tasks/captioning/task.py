@@ -14,13 +14,14 @@ from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.plot import plot_attention_overlay
-from regard.recipes import Recipe, override
+from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.tasks.base import (
     DevExample,
     PreparedRun,
     Validation,
     choose_selection_metric,
+    find_vocabulary_run,
     report_selection_metric,
     score_texts,
     split_dev_examples,
@@ -138,15 +139,14 @@ class _CaptionSplit(NamedTuple):
     empty: int  # number of lines left out because they have no caption
 
 
-def prepare_captioning(run: Run, config: Recipe, resume: bool) -> PreparedRun:
+def prepare_captioning(run: Run, config: RunConfig, resume: bool) -> PreparedRun:
     """Split and encode captions, train or load the vocabulary, and resolve features and backbone in the config."""
-    data = parse_settings(CaptionSettings, config["data"], "data")
-    settings = parse_settings(VocabularySettings, config["text"], "text")
-    model, training = config["model"], config["training"]
-    init_from = training["init_from"]
-    parent_run = run if resume else Run(Path(init_from)) if init_from else None
+    data: CaptionSettings = config.data
+    settings: VocabularySettings = config.text
+    model, training = config.model, config.training
+    parent_run = find_vocabulary_run(run, config, resume)
     preprocessor = ImagePreprocessor(data.image, data.patch, int(model["max_side"]))
-    split = split_caption_data(data, training["seed"])
+    split = split_caption_data(data, training.seed)
     tokenizer = load_caption_vocabulary(parent_run) if parent_run else learn_caption_vocabulary(split.train, settings)
     encoded = encode_captions(split.train, preprocessor, tokenizer, data.features, split.digests)
     features = encoded[0].grid_shape.features
@@ -168,14 +168,14 @@ def prepare_captioning(run: Run, config: Recipe, resume: bool) -> PreparedRun:
         split.dev,
         CaptionDataset(dev, preprocessor._replace(backbone=backbone)),
         tokenizer,
-        int(training["batch_tokens"]),
-        int(training["validate_pairs"]),
+        training.batch_tokens,
+        training.validate_pairs,
         data.max_length,
     )
-    report_selection_metric(validator.selection_metric, training["best"])
+    report_selection_metric(validator.selection_metric, training.best)
     return PreparedRun(
         run,
-        override(config, resolved),
+        config.override(resolved),
         CaptionDataset(train, preprocessor, tokenizer, settings.dropout),
         validator,
         (features, tokenizer.vocab_size),
@@ -234,10 +234,9 @@ def _caption_to_pair(both: tuple[CaptionExample, str]) -> Pair:
     return Pair(both[1], both[0].caption)
 
 
-def load_captioning_dev_set(run: Run) -> list[DevExample]:
+def load_captioning_dev_set(config: RunConfig) -> list[DevExample]:
     """Return the dev images of a run, each with all its references."""
-    config = run.read_config()
-    split = split_caption_data(parse_settings(CaptionSettings, config["data"], "data"), config["training"]["seed"])
+    split = split_caption_data(config.data, config.training.seed)
     return [
         DevExample(picture, " / ".join(captions)) for picture, captions in group_captions_by_image(split.dev).items()
     ]

@@ -19,13 +19,14 @@ from regard.evaluate import ConfusionMatrix
 from regard.models import Classifier
 from regard.models import Classifier as Model
 from regard.plot import plot_weighted_words
-from regard.recipes import Recipe, resolve_auto_sizes
+from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.tasks.base import (
     DevExample,
     PreparedRun,
     Validation,
     choose_inference_device,
+    find_vocabulary_run,
     get_single_run,
     require_list,
     split_dev_examples,
@@ -150,23 +151,21 @@ class ClassificationVocabularies(NamedTuple):
         self.labels.save(folder / _LABELS_FILE)
 
 
-def prepare_classification(run: Run, config: Recipe, resume: bool) -> PreparedRun:
+def prepare_classification(run: Run, config: RunConfig, resume: bool) -> PreparedRun:
     """Split and encode texts, train or load the vocabularies, and resolve open values of the config."""
-    hierarchical = is_hierarchical(config)
-    data = parse_settings(ClassificationSettings, config["data"], "data")
-    split = split_classification_data(data, config["training"]["seed"])
-    config = config if resume else resolve_auto_sizes(config, len(split.train))
-    settings = parse_settings(VocabularySettings, config["text"], "text")
-    init_from = config["training"]["init_from"]
-    parent_run = run if resume else Run(Path(init_from)) if init_from else None
+    hierarchical = is_hierarchical(config.recipe)
+    data: ClassificationSettings = config.data
+    split = split_classification_data(data, config.training.seed)
+    config = config if resume else config.resolve_auto_sizes(len(split.train))
+    settings: VocabularySettings = config.text
+    training, parent_run = config.training, find_vocabulary_run(run, config, resume)
     vocabularies = (
         load_classification_vocabularies(parent_run)
         if parent_run
         else _learn_classification_vocabularies(split, settings)
     )
     encoder = TextEncoder(vocabularies.tokenizer, hierarchical, data.language, data.max_length, data.max_sentences)
-    training = config["training"]
-    dev_sample = subsample_evenly(split.dev, int(training["validate_pairs"]))
+    dev_sample = subsample_evenly(split.dev, training.validate_pairs)
     labels = vocabularies.labels
     dev_dataset = ClassificationDataset(
         [encoder(example.text) for example in dev_sample], encode_text_labels(dev_sample, labels), encoder
@@ -181,7 +180,7 @@ def prepare_classification(run: Run, config: Recipe, resume: bool) -> PreparedRu
             encoder,
             settings.dropout,
         ),
-        ClassificationValidator(dev_sample, dev_dataset, labels, int(training["batch_tokens"])),
+        ClassificationValidator(dev_sample, dev_dataset, labels, training.batch_tokens),
         (vocabularies.tokenizer.vocab_size, labels.num_labels),
         partial(vocabularies.save, settings),
         _describe_classification_data(split, untruncated, encoder, vocabularies),
@@ -239,12 +238,9 @@ def _text_to_pair(one: LabelledText) -> Pair:
     return Pair(one.text, one.label)
 
 
-def load_classification_dev_set(run: Run) -> list[DevExample]:
+def load_classification_dev_set(config: RunConfig) -> list[DevExample]:
     """Return the dev texts of a run."""
-    config = run.read_config()
-    split = split_classification_data(
-        parse_settings(ClassificationSettings, config["data"], "data"), config["training"]["seed"]
-    )
+    split = split_classification_data(config.data, config.training.seed)
     return [DevExample(example.text, example.label) for example in split.dev]
 
 

@@ -7,12 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.config import parse_settings
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
-from regard.recipes import Recipe
+from regard.recipes import RunConfig
 from regard.runs import Run
-from regard.tasks.base import DevExample, PreparedRun, split_dev_examples
+from regard.tasks.base import DevExample, PreparedRun, find_vocabulary_run, split_dev_examples
 from regard.tasks.cloze.dataset import (
     ClozeDataset,
     TokenizedQuestion,
@@ -41,39 +40,32 @@ class _EncodedQuestions(NamedTuple):
     unanswerable: int
 
 
-def prepare_cloze(run: Run, config: Recipe, resume: bool) -> PreparedRun:
+def prepare_cloze(run: Run, config: RunConfig, resume: bool) -> PreparedRun:
     """Split and encode questions, and build or load the vocabulary."""
-    data = parse_settings(ClozeSettings, config["data"], "data")
-    settings = parse_settings(ClozeTextSettings, config["text"], "text")
-    training = config["training"]
-    split = split_cloze_data(data, training["seed"])
-    init_from = training["init_from"]
-    if resume or init_from:
-        vocabulary = load_cloze_vocabulary(run if resume else Run(Path(init_from)))
-    else:
-        vocabulary = learn_cloze_vocabulary(split.train, settings, data.blank)
+    data: ClozeSettings = config.data
+    settings: ClozeTextSettings = config.text
+    training, parent = config.training, find_vocabulary_run(run, config, resume)
+    split = split_cloze_data(data, training.seed)
+    vocabulary = load_cloze_vocabulary(parent) if parent else learn_cloze_vocabulary(split.train, settings, data.blank)
     encoded = _encode_questions(split.train, data, vocabulary)
     dev = [
         tokenize_question(question, data.blank, settings.lowercase, vocabulary.version)
-        for question in split.dev[: int(training["validate_pairs"])]
+        for question in split.dev[: training.validate_pairs]
     ]
     return PreparedRun(
         run,
         config,
         encoded.dataset,
-        ClozeValidator(dev, vocabulary, data.blank, int(training["batch_tokens"])),
+        ClozeValidator(dev, vocabulary, data.blank, training.batch_tokens),
         (vocabulary.vocab_size, vocabulary.vocab_size),
         partial(save_cloze_vocabulary, vocabulary),
         _describe_cloze_data(encoded, len(split.dev), sum(not question.is_answerable for question in dev), vocabulary),
     )
 
 
-def load_cloze_dev_set(run: Run) -> list[DevExample]:
+def load_cloze_dev_set(config: RunConfig) -> list[DevExample]:
     """Return the dev questions of a run."""
-    config = run.read_config()
-    dev_questions = split_cloze_data(
-        parse_settings(ClozeSettings, config["data"], "data"), config["training"]["seed"]
-    ).dev
+    dev_questions = split_cloze_data(config.data, config.training.seed).dev
     return [DevExample(question, question.answer or "") for question in dev_questions]
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from regard.config import parse_settings
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 from regard.models.schuster1997 import Regressor
 from regard.plot import plot_predicted_series
-from regard.recipes import Recipe
+from regard.recipes import RunConfig
 from regard.runs import Run
-from regard.tasks.base import DevExample, PreparedRun, Validation, split_dev_examples
+from regard.tasks.base import DevExample, PreparedRun, Validation, find_vocabulary_run, split_dev_examples
 from regard.tasks.regression.dataset import RegressionDataset, SeriesScalers
 from regard.tasks.regression.predictor import (
     compute_regression_metrics,
@@ -80,17 +79,12 @@ class RegressionSplit(NamedTuple):
     too_long: int
 
 
-def prepare_regression(run: Run, config: Recipe, resume: bool) -> PreparedRun:
+def prepare_regression(run: Run, config: RunConfig, resume: bool) -> PreparedRun:
     """Read and split the series, and fit or load the scalers."""
-    training = config["training"]
-    data = parse_settings(RegressionSettings, config["data"], "data")
-    split = split_regression_data(data, training["seed"])
-    init_from = training["init_from"]
-    scalers = (
-        load_series_scalers(run if resume else Run(Path(init_from)))
-        if resume or init_from
-        else SeriesScalers.fit(split.train)
-    )
+    data: RegressionSettings = config.data
+    training, parent = config.training, find_vocabulary_run(run, config, resume)
+    split = split_regression_data(data, training.seed)
+    scalers = load_series_scalers(parent) if parent else SeriesScalers.fit(split.train)
     for series in (*split.train[:1], *split.dev[:1]):
         if (data.inputs, count_targets(series)) != scalers.column_counts:
             expected = f"{scalers.column_counts[0]} inputs and {scalers.column_counts[1]} targets"
@@ -101,7 +95,7 @@ def prepare_regression(run: Run, config: Recipe, resume: bool) -> PreparedRun:
         run,
         config,
         RegressionDataset(split.train, scalers),
-        RegressionValidator(split.dev, scalers, int(training["batch_tokens"]), int(training["validate_pairs"])),
+        RegressionValidator(split.dev, scalers, training.batch_tokens, training.validate_pairs),
         scalers.column_counts,
         scalers.save,
         _describe_regression_data(split, scalers),
@@ -132,12 +126,9 @@ def _series_to_pair(one: Series) -> Pair:
     return Pair(str(one.inputs.tolist()), "" if one.targets is None else str(one.targets.tolist()))
 
 
-def load_regression_dev_set(run: Run) -> list[DevExample]:
+def load_regression_dev_set(config: RunConfig) -> list[DevExample]:
     """Return the dev series of a run."""
-    config = run.read_config()
-    dev_series = split_regression_data(
-        parse_settings(RegressionSettings, config["data"], "data"), config["training"]["seed"]
-    ).dev
+    dev_series = split_regression_data(config.data, config.training.seed).dev
     return [
         DevExample(series.inputs, format_series(series.targets), series.targets)
         for series in dev_series

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from regard.config import parse_settings
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 from regard.models.schuster1997 import Tagger
-from regard.recipes import Recipe
+from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.special_tokens import PAD
-from regard.tasks.base import DevExample, PreparedRun, Validation, split_dev_examples
+from regard.tasks.base import DevExample, PreparedRun, Validation, find_vocabulary_run, split_dev_examples
 from regard.tasks.tagging.conll import TagDataSettings, TaggedSentence, TagTextSettings, read_tagged_sentences
 from regard.tasks.tagging.dataset import TaggingDataset, TaggingVocabulary
 from regard.tasks.tagging.predictor import (
@@ -92,15 +91,14 @@ class _TaggingSplit(NamedTuple):
     too_long: int
 
 
-def prepare_tagging(run: Run, config: Recipe, resume: bool) -> PreparedRun:
+def prepare_tagging(run: Run, config: RunConfig, resume: bool) -> PreparedRun:
     """Read and split the sentences, and build or load the vocabulary."""
-    training = config["training"]
-    data = parse_settings(TagDataSettings, config["data"], "data")
-    text = parse_settings(TagTextSettings, config["text"], "text")
-    split = split_tagging_data(data, training["seed"])
-    init_from = training["init_from"]
-    if resume or init_from:
-        vocabulary = load_tagging_vocabulary(run if resume else Run(Path(init_from)), data)
+    data: TagDataSettings = config.data
+    text: TagTextSettings = config.text
+    training, parent = config.training, find_vocabulary_run(run, config, resume)
+    split = split_tagging_data(data, training.seed)
+    if parent:
+        vocabulary = load_tagging_vocabulary(parent, data)
     else:
         vocabulary = TaggingVocabulary.learn(split.train, text, data.inputs or ())
         if len(vocabulary.labels) < 2:
@@ -108,12 +106,13 @@ def prepare_tagging(run: Run, config: Recipe, resume: bool) -> PreparedRun:
     new_labels = sorted({label for sentence in split.train for label in sentence.labels} - set(vocabulary.labels))
     if new_labels:
         known = ", ".join(vocabulary.labels)
-        raise UserError(f"{init_from or run.folder} does not know the label {new_labels[0]!r}; it chooses from {known}")
+        folder = parent.folder if parent else run.folder
+        raise UserError(f"{folder} does not know the label {new_labels[0]!r}; it chooses from {known}")
     return PreparedRun(
         run,
         config,
         TaggingDataset(split.train, vocabulary, text.dropout),
-        TaggingValidator(split.dev, vocabulary, int(training["batch_tokens"]), int(training["validate_pairs"])),
+        TaggingValidator(split.dev, vocabulary, training.batch_tokens, training.validate_pairs),
         vocabulary.vocabulary_sizes,
         vocabulary.save,
         _describe_tagging_data(split, vocabulary),
@@ -152,13 +151,11 @@ def _sentence_to_pair(sentence: TaggedSentence) -> Pair:
     return Pair("\n".join(map("\t".join, sentence.words)), "\n".join(sentence.labels))
 
 
-def load_tagging_dev_set(run: Run) -> list[DevExample]:
+def load_tagging_dev_set(config: RunConfig) -> list[DevExample]:
     """Return the dev sentences of a run."""
-    config = run.read_config()
-    data = parse_settings(TagDataSettings, config["data"], "data")
     return [
         DevExample(sentence.words, format_tagged_words(sentence.words, sentence.labels))
-        for sentence in split_tagging_data(data, config["training"]["seed"]).dev
+        for sentence in split_tagging_data(config.data, config.training.seed).dev
     ]
 
 

@@ -1,10 +1,60 @@
-"""The `training` section of a recipe."""
+"""Configuration of a run, parsed: the recipe's sections as dataclasses."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+from regard.config import parse_settings
+from regard.recipes.recipe import DEFAULT_PAIRS, Recipe, override, resolve_auto_sizes
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Config of a run: the recipe, as `config.yaml` has it, and its sections, each parsed when it is first read.
+
+    A value `auto` reads as that for a corpus of `DEFAULT_PAIRS` pairs until `resolve_auto_sizes` replaces it.
+    """
+
+    recipe: Recipe
+    text_settings: type  # dataclasses of the task
+    data_settings: type
+
+    @cached_property
+    def text(self) -> Any:
+        """The `text` section."""
+        return self._parse(self.text_settings, "text")
+
+    @cached_property
+    def data(self) -> Any:
+        """The `data` section."""
+        return self._parse(self.data_settings, "data")
+
+    @cached_property
+    def training(self) -> TrainingSettings:
+        """The `training` section."""
+        return self._parse(TrainingSettings, "training")
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The `model` section as a mapping: `regard.models.build` parses it by its `kind`."""
+        return dict(self.recipe["model"])
+
+    def _parse(self, cls: type[T], section: str) -> T:
+        return parse_settings(cls, resolve_auto_sizes(self.recipe).get(section, {}), section)
+
+    def override(self, changes: Mapping[str, Any]) -> RunConfig:
+        """Return the config with dotted keys changed."""
+        return replace(self, recipe=override(self.recipe, changes))
+
+    def resolve_auto_sizes(self, pairs: int = DEFAULT_PAIRS) -> RunConfig:
+        """Return the config with each `auto` replaced by a value for a corpus of `pairs` pairs."""
+        return replace(self, recipe=resolve_auto_sizes(self.recipe, pairs))
 
 
 @dataclass(frozen=True, kw_only=True)
