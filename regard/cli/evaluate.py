@@ -131,7 +131,7 @@ def _format_table_row(value: Any) -> str:
 
 def _read_hypotheses(path: Path, corpus: Sequence[Pair]) -> list[str]:
     """Read a file of translations, one line per pair."""
-    from regard.data.readers.text_io import iterate_lines
+    from regard.data.readers.text import iterate_lines
 
     hypotheses = list(iterate_lines(path))
     if len(hypotheses) != len(corpus):

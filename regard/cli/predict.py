@@ -26,7 +26,7 @@ def predict(
     """
     from regard.api import load
     from regard.cli.stdio import iterate_available_chunks, iterate_chunks, iterate_stdin_lines, restore_default_sigpipe
-    from regard.data.readers.text_io import STANDARD_INPUT
+    from regard.data.readers.text import STANDARD_INPUT
     from regard.runs import Run
 
     if Run(run).read_config().get("task", "translate") == "translate":

@@ -41,7 +41,7 @@ def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
 
     So a file of any size needs little memory, and a program that writes a line and waits gets its translation.
     """
-    from regard.data.readers.text_io import iterate_lines
+    from regard.data.readers.text import iterate_lines
 
     if len(files) > 1:
         raise UserError(f"name one file, not {len(files)}: {' '.join(map(str, files))}")
@@ -52,7 +52,7 @@ def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
 
 def iterate_stdin_lines() -> Iterator[str]:
     """Yield the lines of standard input, decoded."""
-    from regard.data.readers.text_io import decode_line
+    from regard.data.readers.text import decode_line
 
     for number, line in enumerate(_iterate_raw_lines(sys.stdin.fileno()), 1):
         yield decode_line(line, Path("standard input"), number)

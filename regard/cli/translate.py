@@ -126,7 +126,7 @@ def parse_length_penalty(argument: str) -> LengthPenalty:
 
 def read_two_column_file(path: Path | None) -> dict[str, str]:
     """Read a glossary or dictionary: term, tab, translation, one per line."""
-    from regard.data.readers.text_io import iterate_lines
+    from regard.data.readers.text import iterate_lines
 
     if path is None:
         return {}
@@ -270,7 +270,7 @@ def find_document(files: Sequence[Path]) -> Path | None:
 
 def check_lines_of_text(files: Sequence[Path]) -> None:
     """Raise UserError for files without lines of text: markup, compressed documents, binary formats."""
-    from regard.data.readers.text_io import DECOMPRESSORS
+    from regard.data.readers.text import DECOMPRESSORS
     from regard.documents import DOCUMENT_EXTENSIONS
 
     for file in files:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Protocol, cast
 
 from regard.data.readers.dispatch import find_format_suffix
-from regard.data.readers.text_io import DECOMPRESSORS
+from regard.data.readers.text import DECOMPRESSORS
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 

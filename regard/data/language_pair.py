@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from regard.data.readers.text_io import to_single_line
+from regard.data.readers.text import to_single_line
 from regard.errors import UserError
 
 # Each language of ISO 639-1, then its other codes: of ISO 639-2 and 639-3, deprecated ones, and the individual language

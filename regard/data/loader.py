@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
 from types import FrameType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -192,7 +191,7 @@ def start_batch_loader(
         collate_fn=_return_unchanged,
         timeout=timeout if workers else 0,
         pin_memory=pin_memory,
-        multiprocessing_context=_worker_context(workers),
+        multiprocessing_context=_WorkerContext() if workers and sys.platform == "linux" else None,
         worker_init_fn=_block_signals,
     )
     return LoadedBatches(iter(loader))
@@ -210,12 +209,35 @@ def report_worker_errors() -> Iterator[None]:
         raise UserError(f"loading training data failed: {reason} (data.workers, data.timeout)") from error
 
 
-def _worker_context(workers: int) -> BaseContext | None:
-    if not workers or sys.platform != "linux":
-        return None  # the platform's default
-    from regard.data.worker_context import WorkerContext  # does not exist on Windows
+if sys.platform == "linux":
+    from multiprocessing.context import ForkContext, ForkProcess
+    from multiprocessing.popen_fork import Popen
+    from multiprocessing.process import BaseProcess
 
-    return WorkerContext()
+    class _WorkerPopen(Popen):
+        """Fork a data worker with `STOP_SIGNALS` blocked from its first instruction.
+
+        Supervisors send them to every process of a run. Only the process that trains reacts, and needs its workers
+        until it has saved a checkpoint. It ends workers that do not exit by themselves with SIGKILL.
+        """
+
+        def __init__(self, process_obj: BaseProcess) -> None:
+            previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+            try:
+                super().__init__(process_obj)  # does not return in the worker
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+
+        def terminate(self) -> None:
+            self.kill()
+
+    class _WorkerProcess(ForkProcess):
+        _Popen = staticmethod(_WorkerPopen)
+
+    class _WorkerContext(ForkContext):
+        """Multiprocessing context for data workers that survive signals to the whole run."""
+
+        Process = _WorkerProcess
 
 
 def _block_signals(worker: int) -> None:

@@ -11,7 +11,7 @@ from tempfile import NamedTemporaryFile
 
 from regard.console import log_message
 from regard.data.readers.dispatch import detect_suffix
-from regard.data.readers.text_io import STANDARD_INPUT, format_path
+from regard.data.readers.text import STANDARD_INPUT, format_path
 from regard.errors import UserError
 from regard.paths import compute_sha256
 

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from regard.data.readers.text_io import to_single_line
+from regard.data.readers.text import to_single_line
 from regard.documents.base import DocumentError, ParsedDocument
 
 READ_CHUNK_BYTES = 1 << 16

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from regard.data.readers.po import convert_to_utf8
-from regard.data.readers.text_io import to_single_line
+from regard.data.readers.text import to_single_line
 from regard.documents.base import DocumentError, ParsedDocument
 from regard.documents.escaping import escape_text, unescape_markup
 from regard.documents.tagged_text import InlineNode, TaggedText, make_literal

@@ -17,7 +17,7 @@ from random import Random
 
 from regard.console import log_message
 from regard.data.readers.dispatch import Pair, iterate_pairs
-from regard.data.readers.text_io import iterate_lines
+from regard.data.readers.text import iterate_lines
 from regard.data.sentence_pair import format_pharaoh
 from regard.errors import UserError
 from regard.reproduce.document_split import DocumentLine, merge_splits, split_by_document

@@ -53,8 +53,8 @@ from regard.data.readers.dispatch import (
     read_all_pairs,
 )
 from regard.data.readers.jsonl import iterate_json_lines
-from regard.data.readers.text import iterate_tsv_rows, unquote_cell
-from regard.data.readers.text_io import iterate_lines
+from regard.data.readers.text import iterate_lines
+from regard.data.readers.tsv import iterate_tsv_rows, unquote_cell
 from regard.data.sentence_pair import collapse_whitespace
 from regard.errors import UserError
 

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from regard.data.language_pair import LanguageRequest
-from regard.data.readers import jsonl, parquet, po, text, tmx, xliff
-from regard.data.readers.text_io import (
+from regard.data.readers import jsonl, parquet, po, tmx, tsv, xliff
+from regard.data.readers.text import (
     DECOMPRESSORS,
     STANDARD_INPUT,
     decode_lines,
@@ -20,6 +20,7 @@ from regard.data.readers.text_io import (
     iterate_lines,
     open_decompressed,
     peek_bytes,
+    read_two_text_files,
 )
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
@@ -46,7 +47,7 @@ class _Reader(NamedTuple):
 
 _XLIFF = _Reader(xliff.read_xliff, xliff.find_xliff_languages)
 _READERS = {
-    ".tsv": _Reader(text.read_tsv),
+    ".tsv": _Reader(tsv.read_tsv),
     ".jsonl": _Reader(jsonl.read_jsonl, jsonl.find_jsonl_languages),
     ".parquet": _Reader(parquet.read_parquet, parquet.find_parquet_languages),
     ".tmx": _Reader(tmx.read_tmx, tmx.find_tmx_languages),
@@ -84,7 +85,7 @@ def iterate_pairs(
     if len(paths) == 1 and (paths[0] == STANDARD_INPUT or paths[0].is_fifo()):
         return _iterate_pipe_pairs(paths[0], request)
     if len(paths) == 2 and not any(map(is_bilingual_file, paths)):
-        return text.read_two_text_files(paths[0], paths[1], request)
+        return read_two_text_files(paths[0], paths[1], request)
     names = " ".join(map(str, paths)) or "nothing"
     raise UserError(
         f"data is one file that holds pairs ({', '.join(_READERS)}, also {', '.join(DECOMPRESSORS)}; - for standard "
@@ -96,7 +97,7 @@ def _iterate_pipe_pairs(pipe: Path, request: LanguageRequest) -> Iterator[Pair]:
     """Yield the pairs of a pipe, whose first bytes tell the format; TSV is streamed, others are copied to disk."""
     with open_decompressed(pipe) as file:
         if detect_format(peek_bytes(file)) == ".tsv":
-            yield from text.parse_tsv_lines(decode_lines(file, pipe), pipe, request)
+            yield from tsv.parse_tsv_lines(decode_lines(file, pipe), pipe, request)
             return
         with TemporaryDirectory() as folder:
             copy = Path(folder) / "pairs"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.language_pair import LanguageRequest, choose_language_pair, find_language_columns, find_matching_code
-from regard.data.readers.text_io import format_path, iterate_lines
+from regard.data.readers.text import format_path, iterate_lines
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 

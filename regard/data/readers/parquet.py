@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from regard.data.language_pair import LanguageRequest, choose_language_pair, find_language_columns, find_matching_code
-from regard.data.readers.text_io import DECOMPRESSORS, format_path, open_decompressed, to_single_line
+from regard.data.readers.text import DECOMPRESSORS, format_path, open_decompressed, to_single_line
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 

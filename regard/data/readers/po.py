@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.data.language_pair import LanguageRequest, is_reversed
-from regard.data.readers.text_io import format_path, open_decompressed, to_single_line
+from regard.data.readers.text import format_path, open_decompressed, to_single_line
 from regard.data.sentence_pair import Pair, collapse_whitespace
 from regard.errors import UserError
 

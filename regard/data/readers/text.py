@@ -1,54 +1,152 @@
-"""Text files of sentence pairs: two files line by line, or TSV with a tab between source and target."""
+"""Text files: decompression, standard input, format detection by the first bytes, UTF-8 lines, two parallel files."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
+import os
 import re
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
 
-from regard.data.language_pair import LanguageRequest
-from regard.data.readers.text_io import format_path, iterate_lines
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 
-_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*+"')
+if TYPE_CHECKING:
+    from regard.data.language_pair import LanguageRequest
+
+_COMPRESSION_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+_XML_START = re.compile(rb"\s*<(\?xml|!DOCTYPE|!--|tmx|xliff)[\s>]")
+_PO_START = re.compile(rb'\s*(#|msgid\s+"|msgctxt\s+")')
+_PEEK_BYTES = 1 << 13
 
 
-def read_tsv(path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """Yield source and target of the first two columns; further columns are ignored."""
-    return parse_tsv_lines(iterate_lines(path), path, request)
+def peek_bytes(file: IO[bytes]) -> bytes:
+    """Return the next bytes of a file without consuming them."""
+    head: bytes = file.peek(_PEEK_BYTES)  # type: ignore[attr-defined]  # all streams here are buffered
+    return head
 
 
-def parse_tsv_lines(lines: Iterable[str], path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """Yield the pairs of lines of TSV; a blank line is an empty pair, as in two files."""
-    for index, (where, cells) in enumerate(iterate_tsv_rows(lines, format_path(path))):
-        if index == 0:  # the file exists and is not empty
-            request.check_unnamed_file(format_path(path))
-        if not cells:
-            yield Pair("", "")
-        elif len(cells) == 1:
-            raise UserError(f"{where}: no tab; a line of a .tsv file is source, tab, target")
-        else:
-            yield Pair(unquote_cell(cells[0]), unquote_cell(cells[1]))
+def detect_compression(head: bytes) -> str:
+    """Return `.gz`, `.xz` or `.zst` by the first bytes, or "" if they are not compressed."""
+    return next((suffix for magic, suffix in _COMPRESSION_MAGIC.items() if head.startswith(magic)), "")
 
 
-def iterate_tsv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the cells of each line, none if it is blank, with its position as file:line; `name` is that of the file."""
-    for line_number, line in enumerate(lines, 1):
-        yield f"{name}:{line_number}", line.split("\t") if line.strip() else []
+def detect_format(head: bytes) -> str:
+    """Return the suffix of the format by the first bytes; `.tsv` if nothing else fits."""
+    plain = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xfe\xff")  # so that UTF-16 is recognized as well
+    if head.startswith(b"PAR1"):
+        return ".parquet"
+    if _XML_START.match(plain):
+        return ".xliff" if b"<xliff" in plain else ".tmx"
+    if b"\t" in plain.partition(b"\n")[0]:
+        return ".tsv"
+    return ".jsonl" if plain.lstrip().startswith(b"{") else ".po" if _PO_START.match(plain) else ".tsv"
 
 
-def unquote_cell(cell: str) -> str:
-    """Return a cell without the quotes that spreadsheets add: inner quotes doubled, and quotes around the whole cell.
+_UTF8_BOM = b"\xef\xbb\xbf"
+_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+STANDARD_INPUT = Path("-")
 
-    Quotes around a cell without quotes inside belong to the text: a spreadsheet would not have added them.
 
-    >>> unquote_cell('"The ""old"" dog"'), unquote_cell('"The dog"')
-    ('The "old" dog', '"The dog"')
+def _open_uncompressed(file: IO[bytes]) -> IO[bytes]:
+    return file
+
+
+def _open_gzip(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(file))
+
+
+def _open_xz(file: IO[bytes]) -> IO[bytes]:
+    return lzma.open(file)
+
+
+def _open_zstd(file: IO[bytes]) -> IO[bytes]:
+    """Open a .zst file, which may have several frames."""
+    import pyarrow
+
+    stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
+    return cast(IO[bytes], io.BufferedReader(stream, 1 << 17))
+
+
+DECOMPRESSORS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {".gz": _open_gzip, ".xz": _open_xz, ".zst": _open_zstd}
+
+
+def _open_binary(path: Path) -> IO[bytes]:
+    """Open a file; `-` is standard input."""
+    if path == STANDARD_INPUT:
+        return os.fdopen(0, "rb", closefd=False)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not a file")
+    if not path.exists():  # not is_file: a named pipe is fine
+        raise UserError(f"there is no file {path}")
+    return path.open("rb")
+
+
+def _decompress(file: IO[bytes], path: Path) -> IO[bytes]:
+    """Decompress by the suffix .gz, .xz or .zst; without a suffix the first bytes decide."""
+    return DECOMPRESSORS.get(path.suffix.lower() or detect_compression(peek_bytes(file)), _open_uncompressed)(file)
+
+
+@contextmanager
+def open_decompressed(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading its decompressed content; raise a UserError if the compressed data is damaged."""
+    try:
+        with _open_binary(path) as file, _decompress(file, path) as content:
+            yield content
+    except (zlib.error, lzma.LZMAError, EOFError) as error:
+        raise _make_damaged_error(path, error) from error
+    except OSError as error:
+        if error.errno is not None:  # an error of the file system; those of decompressors have no errno
+            raise
+        raise _make_damaged_error(path, error) from error
+
+
+def _make_damaged_error(path: Path, error: Exception) -> UserError:
+    """Return the error for a compressed file that cannot be decompressed."""
+    return UserError(f"{format_path(path)} is damaged, it cannot be decompressed: {to_single_line(error)}")
+
+
+def to_single_line(message: object) -> str:
+    """Return a message of a library, or text of a file, on one line."""
+    return " ".join(str(message).split())
+
+
+def format_path(path: Path) -> str:
+    """Return the name of a file in messages."""
+    return "standard input" if path == STANDARD_INPUT else str(path)
+
+
+def iterate_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 file without line ends.
+
+    Only a line feed ends a line, so that two parallel files have the same number of lines.
     """
-    inside = cell[1:-1]
-    return inside.replace('""', '"') if '""' in inside and _QUOTED_CELL.fullmatch(cell) else cell
+    with open_decompressed(path) as file:
+        yield from decode_lines(file, path)
+
+
+def decode_lines(file: IO[bytes], path: Path) -> Iterator[str]:
+    """Yield the lines of an open UTF-8 file without line ends."""
+    for line_number, line in enumerate(file, 1):
+        yield decode_line(line.removeprefix(_UTF8_BOM) if line_number == 1 else line, path, line_number)
+
+
+def decode_line(line: bytes, path: Path, line_number: int) -> str:
+    """Decode one line; raise a UserError with its position if it is not UTF-8."""
+    try:
+        return line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        hint = ": iconv -f utf-16 -t utf-8" if line.startswith(_UTF16_BOMS) else ""
+        raise UserError(
+            f"{format_path(path)}:{line_number}: not UTF-8 (byte {error.start + 1} of the line); "
+            f"convert the file first{hint}"
+        ) from error
 
 
 def read_two_text_files(source: Path, target: Path, request: LanguageRequest) -> Iterator[Pair]:

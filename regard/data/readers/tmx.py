@@ -18,7 +18,7 @@ from regard.data.language_pair import (
     matches_language,
 )
 from regard.data.readers import xml_stream
-from regard.data.readers.text_io import format_path
+from regard.data.readers.text import format_path
 from regard.data.sentence_pair import Pair, collapse_whitespace
 from regard.errors import UserError
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from regard.data.language_pair import LanguageRequest, is_reversed
 from regard.data.readers import xml_stream
-from regard.data.readers.text_io import format_path
+from regard.data.readers.text import format_path
 from regard.data.sentence_pair import Pair, collapse_whitespace
 
 _NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "x", "bx", "ex"})  # markup of the translated document

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from regard.data.readers.text_io import format_path, open_decompressed, to_single_line
+from regard.data.readers.text import format_path, open_decompressed, to_single_line
 from regard.errors import UserError
 
 Element = Any  # lxml brings no types

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard.api import load
-from regard.data.readers.text_io import iterate_lines
+from regard.data.readers.text import iterate_lines
 from regard.reproduce.experiment import BarChart, Claim, Experiment, ExperimentRow, MetricValues, TrainingSpec
 from regard.reproduce.presets import make_translation_training
 from regard.reproduce.significance import expect_higher, expect_lower, expect_similar

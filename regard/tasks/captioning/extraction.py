@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.data.readers.text_io import DECOMPRESSORS, STANDARD_INPUT, format_path, iterate_lines
+from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_path, iterate_lines
 from regard.errors import UserError
 from regard.tasks.captioning.backbone import Backbone, Pixels
 from regard.tasks.captioning.caption_files import parse_image_lines_with_fields

@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.readers.text_io import to_single_line
+from regard.data.readers.text import to_single_line
 from regard.errors import UserError, short_repr
 
 Array = npt.NDArray[Any]

@@ -11,7 +11,7 @@ import torch
 
 from regard.config import parse_settings
 from regard.data.indexed_dataset import Indices
-from regard.data.readers.text_io import format_path, iterate_lines
+from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError
 from regard.evaluate import bleu_multi_reference, chrf_multi_reference
 from regard.evaluate.translation_metrics import warn_about_bleu

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from regard.data.readers.dispatch import find_format_suffix
 from regard.data.readers.jsonl import is_valid_unicode, make_surrogate_error, parse_json_line
-from regard.data.readers.text_io import (
+from regard.data.readers.text import (
     DECOMPRESSORS,
     STANDARD_INPUT,
     decode_lines,

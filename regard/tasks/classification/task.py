@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from regard.config import parse_settings
-from regard.data.readers.text_io import iterate_lines
+from regard.data.readers.text import iterate_lines
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError, short_repr
 from regard.evaluate import ConfusionMatrix

@@ -13,7 +13,7 @@ import torch
 
 from regard.config import parse_settings
 from regard.data.indexed_dataset import Indices
-from regard.data.readers.text_io import format_path, iterate_lines
+from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError, short_repr
 from regard.models.cui2017 import ClozeReader
 from regard.models.cui2017 import ClozeReader as Model

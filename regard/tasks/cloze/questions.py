@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from regard.data.readers.jsonl import is_valid_unicode, parse_json_line
-from regard.data.readers.text_io import format_path, iterate_lines
+from regard.data.readers.text import format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
 

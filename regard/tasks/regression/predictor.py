@@ -11,7 +11,7 @@ import torch
 
 from regard.config import parse_settings
 from regard.data.indexed_dataset import Indices
-from regard.data.readers.text_io import format_path, iterate_lines
+from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError, short_repr
 from regard.models.schuster1997 import Regressor
 from regard.plot import AttentionOverlay, PredictedSeries, WeightedWords

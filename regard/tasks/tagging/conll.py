@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from regard.data.readers.text_io import format_path, iterate_lines
+from regard.data.readers.text import format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from regard.config import parse_settings
 from regard.data.indexed_dataset import Indices
-from regard.data.readers.text_io import iterate_lines
+from regard.data.readers.text import iterate_lines
 from regard.errors import UserError, short_repr
 from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts
 from regard.models.schuster1997 import Tagger
