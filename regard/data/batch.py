@@ -1,9 +1,12 @@
-"""Batches of sentence pairs: padding and collation of token ids into tensors."""
+"""Batches: the base class of every task's batches, and padding and collation of token ids into tensors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,25 +16,54 @@ from regard.data.indexed_dataset import Indices, Integers, RaggedArray
 from regard.special_tokens import BOS, EOS, PAD
 
 
-class Seq2SeqBatch(NamedTuple):
-    """B right-padded sentence pairs, as `model.loss` takes them."""
+@dataclass(frozen=True)
+class Batch:
+    """Tensors of B examples, in the order of the arguments of the model's loss; an optional one may be None."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, field.name) for field in fields(self))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Return the batch with a function applied to each tensor."""
+        return type(self)(*(None if tensor is None else function(tensor) for tensor in self))
+
+    def to(self, device: torch.device) -> Self:
+        """Return the batch on another device."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Self:
+        """Return the batch in page-locked memory, as PyTorch's data loader asks for it."""
+        return self._map(Tensor.pin_memory)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of examples, B."""
+        return len(next(iter(self)))
+
+    @property
+    def num_targets(self) -> int:
+        """Number of items that the loss is averaged over: tokens, sentences or documents; by default examples."""
+        return self.num_rows
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens without padding, for measuring training speed."""
+        raise NotImplementedError
+
+    def split_into(self, count: int) -> list[Self]:
+        """Split into `count` micro-batches, or into one for each example if there are fewer examples."""
+        return [self._map(itemgetter(rows)) for rows in make_even_slices(self.num_rows, count)]
+
+
+@dataclass(frozen=True)
+class Seq2SeqBatch(Batch):
+    """B right-padded sentence pairs."""
 
     source: Tensor  # (B, S), ends with EOS
     lengths: Tensor  # (B,)
     target_in: Tensor  # (B, T), begins with BOS
     target_out: Tensor  # (B, T), ends with EOS
     guide: Tensor | None = None  # (B, T, S), target attention weights for guided alignment; None without alignments
-
-    def to(self, device: torch.device) -> Seq2SeqBatch:
-        """Return the batch on another device."""
-        source, lengths, target_in, target_out = (tensor.to(device, non_blocking=True) for tensor in self[:4])
-        guide = None if self.guide is None else self.guide.to(device, non_blocking=True)
-        return Seq2SeqBatch(source, lengths, target_in, target_out, guide)
-
-    @property
-    def num_rows(self) -> int:
-        """Number of sentence pairs, B."""
-        return len(self.source)
 
     @property
     def num_targets(self) -> int:
@@ -42,13 +74,6 @@ class Seq2SeqBatch(NamedTuple):
     def num_tokens(self) -> int:
         """Number of tokens for measuring training speed: target tokens without padding."""
         return self.num_targets
-
-    def split_into(self, count: int) -> list[Seq2SeqBatch]:
-        """Split into `count` micro-batches, or into one for each pair if there are fewer pairs."""
-        return [
-            Seq2SeqBatch(*(tensor[rows] for tensor in self if tensor is not None))
-            for rows in make_even_slices(self.num_rows, count)
-        ]
 
 
 def make_even_slices(num_rows: int, count: int) -> list[slice]:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -17,44 +17,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch.utils.data import DataLoader, Dataset
 
+from regard.data.batch import Batch
 from regard.data.indexed_dataset import Indices
 from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
 
 B_co = TypeVar("B_co", covariant=True)
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
-
-
-class TrainingBatch(Protocol):
-    """Interface of a batch for the training loop; iterating yields its fields, which are passed to the model."""
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    @property
-    def num_rows(self) -> int:
-        """Number of examples."""
-        ...
-
-    @property
-    def num_targets(self) -> int:
-        """Number of items that the loss is averaged over: tokens, sentences or documents."""
-        ...
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens, for measuring training speed."""
-        ...
-
-    def to(self, device: torch.device) -> TrainingBatch:
-        """Return the batch on another device."""
-        ...
-
-    def split_into(self, count: int) -> Sequence[TrainingBatch]:
-        """Split into `count` micro-batches, or into one for each example if there are fewer examples."""
-        ...
 
 
 class TrainingDataset(Protocol[B_co]):
@@ -84,7 +55,7 @@ class BatchRequest(NamedTuple):
 class UpdateBatches(NamedTuple):
     """The batches of one process in one update, and the sampler position after it."""
 
-    batches: list[TrainingBatch]
+    batches: list[Batch]
     position: SamplerPosition
 
 

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from regard.data.loader import TrainingBatch
+from regard.data.batch import Batch
 from regard.errors import UserError
 from regard.models import Model
 
@@ -151,13 +151,13 @@ class ModelWithLoss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: TrainingBatch | None, scale: float = 0.0) -> Tensor:
+    def forward(self, batch: Batch | None, scale: float = 0.0) -> Tensor:
         """Return the summed loss of a batch times `scale`; without a batch, a zero that depends on every weight."""
         if batch is None:
             return torch.stack([weight.sum() for weight in self.parameters()]).sum() * 0.0
         return self.model.loss_sum(*batch) * scale
 
-    def compute_loss_denominator(self, batches: Sequence[TrainingBatch]) -> float:
+    def compute_loss_denominator(self, batches: Sequence[Batch]) -> float:
         """Return the number that the summed loss of the batches is divided by."""
         return float(sum(int(self.model.loss_count(*batch)) for batch in batches))
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.console import log_message
-from regard.data.loader import TrainingBatch, mix_seeds
+from regard.data.batch import Batch
+from regard.data.loader import mix_seeds
 from regard.errors import UserError
 from regard.recipes import TrainingSettings
 from regard.tasks.base import is_out_of_memory
@@ -46,7 +47,7 @@ class GradientAccumulator:
         self.scaler = build_grad_scaler(settings, device)
         self.ddp_model = ddp_model
 
-    def accumulate(self, batches: Sequence[TrainingBatch], step: int, micro_batches: int) -> AccumulatedLoss:
+    def accumulate(self, batches: Sequence[Batch], step: int, micro_batches: int) -> AccumulatedLoss:
         """Accumulate the gradients; if one rank runs out of memory, all ranks retry with smaller micro-batches."""
         total = max(1.0, self.distributed.all_reduce_sum([self.model_with_loss.compute_loss_denominator(batches)])[0])
         longest = max(batch.num_rows for batch in batches)
@@ -71,9 +72,7 @@ class GradientAccumulator:
         assert loss is not None
         return AccumulatedLoss(loss * total, micro_batches)
 
-    def _try_accumulate(
-        self, batches: Sequence[TrainingBatch], total: float, step: int, micro_batches: int
-    ) -> Tensor | None:
+    def _try_accumulate(self, batches: Sequence[Batch], total: float, step: int, micro_batches: int) -> Tensor | None:
         """Return the summed loss of all batches after accumulating their gradients; None if out of memory."""
         summed_loss = torch.zeros((), device=self.device)
         try:
@@ -92,7 +91,7 @@ class GradientAccumulator:
             return None
         return summed_loss
 
-    def _backward_batch(self, batch: TrainingBatch, total: float) -> Tensor:
+    def _backward_batch(self, batch: Batch, total: float) -> Tensor:
         """Add the gradients of one batch to `.grad`; return its loss."""
         with self._no_sync():
             with build_autocast(self.settings, self.device):

@@ -40,7 +40,7 @@ def test_batch_adds_bos_eos_and_padding() -> None:
     assert batch.lengths.tolist() == [2, 4, 1]
     assert batch.target_in.tolist() == [[BOS, 4, 5, PAD], [BOS, 6, PAD, PAD], [BOS, 9, 9, 9]]
     assert batch.target_out.tolist() == [[4, 5, EOS, PAD], [6, EOS, PAD, PAD], [9, 9, 9, EOS]]
-    assert {tensor.dtype for tensor in batch[:4]} == {torch.int64}
+    assert {tensor.dtype for tensor in list(batch)[:4]} == {torch.int64}
     assert batch.guide is None
 
 
@@ -76,8 +76,8 @@ def test_batch_moves_to_a_device_as_a_whole() -> None:
     batch = ParallelDataset(RaggedArray.from_rows([[5]]), RaggedArray.from_rows([[6]])).make_batch(np.array([0]))
     moved = batch.to(torch.device("meta"))
     assert isinstance(moved, Seq2SeqBatch)
-    assert {tensor.device.type for tensor in moved[:4]} == {"meta"}
-    assert {tensor.device.type for tensor in batch[:4]} == {"cpu"}
+    assert {tensor.device.type for tensor in list(moved)[:4]} == {"meta"}
+    assert {tensor.device.type for tensor in list(batch)[:4]} == {"cpu"}
 
 
 @given(st.integers(1, 9), st.integers(1, 12))

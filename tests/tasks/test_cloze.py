@@ -8,6 +8,7 @@ import json
 import lzma
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -312,7 +313,7 @@ def directions(stack: Any, words: Array) -> tuple[Array, Array]:
 @each_attention
 def test_attention_and_loss_match_the_equations_of_the_paper(attention: str) -> None:
     model, batch = make_model(attention), make_batch()
-    attended = model(*batch[:4])
+    attended = model(*list(batch)[:4])
     E, losses = model.embedding.weight.detach().numpy(), []
     for row in range(B):
         document = E[batch.document[row, : LENGTHS[row]].numpy()]
@@ -337,7 +338,7 @@ def test_attention_and_loss_match_the_equations_of_the_paper(attention: str) -> 
 @each_attention
 def test_attention_does_not_depend_on_padding_or_rest_of_the_batch(attention: str) -> None:
     model, batch = make_model(attention), make_batch()
-    together = model(*batch[:4])
+    together = model(*list(batch)[:4])
     for row in range(B):
         alone = model(
             batch.document[row : row + 1, : LENGTHS[row]],
@@ -359,7 +360,7 @@ def test_empty_document_or_query_gives_no_weight_and_no_nan(attention: str) -> N
     attended = model(batch.document, torch.tensor([0, 4, 1]), batch.query, torch.tensor([3, 0, 2]))
     assert not attended.document[0].any()
     assert torch.isfinite(attended.document).all()
-    loss = model.loss_sum(*batch._replace(lengths=torch.tensor([0, 4, 1])))
+    loss = model.loss_sum(*replace(batch, lengths=torch.tensor([0, 4, 1])))
     loss.backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
 
@@ -408,11 +409,11 @@ def test_size_embedding_and_layers_set_the_dimensions() -> None:
 
 def test_dropout_is_active_in_training_only() -> None:
     model, batch = make_model(dropout=0.5), make_batch()
-    assert torch.equal(model(*batch[:4]).document, model(*batch[:4]).document)
+    assert torch.equal(model(*list(batch)[:4]).document, model(*list(batch)[:4]).document)
     model.train()
-    assert not torch.equal(model(*batch[:4]).document, model(*batch[:4]).document)
+    assert not torch.equal(model(*list(batch)[:4]).document, model(*list(batch)[:4]).document)
     plain = make_model(dropout=0.0).train()
-    assert torch.equal(plain(*batch[:4]).document, plain(*batch[:4]).document)
+    assert torch.equal(plain(*list(batch)[:4]).document, plain(*list(batch)[:4]).document)
 
 
 def test_penalty_adds_squared_embeddings_for_each_question() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import make_even_slices
+from regard.data.batch import Batch
 from regard.data.indexed_dataset import Indices, RaggedArray
 from regard.data.sampler import DatasetPart
 from regard.special_tokens import PAD
@@ -18,37 +19,18 @@ from regard.tokenizers import Tokenizer
 from regard.tokenizers.sentence_splitter import split_sentences
 
 
-class ClassificationBatch(NamedTuple):
+@dataclass(frozen=True)
+class ClassificationBatch(Batch):
     """A batch of B right-padded texts; for hierarchical models each has up to N sentences."""
 
     ids: Tensor  # (B, S) or (B, N, S)
     lengths: Tensor  # (B,) or (B, N); 0 behind the last sentence
     labels: Tensor  # (B,)
 
-    def to(self, device: torch.device) -> ClassificationBatch:
-        """Return the batch on another device."""
-        return ClassificationBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-    @property
-    def num_rows(self) -> int:
-        """Number of texts."""
-        return len(self.labels)
-
-    @property
-    def num_targets(self) -> int:
-        """Number of texts, which the loss is averaged over."""
-        return len(self.labels)
-
     @property
     def num_tokens(self) -> int:
         """Number of tokens without padding, for the training speed."""
         return int(self.lengths.sum())
-
-    def split_into(self, count: int) -> list[ClassificationBatch]:
-        """Split into `count` batches, or as many as there are texts."""
-        return [
-            ClassificationBatch(*(tensor[cut] for tensor in self)) for cut in make_even_slices(self.num_rows, count)
-        ]
 
 
 class TextEncoder(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from regard import tokenizers
 from regard.config import parse_settings
-from regard.data.batch import make_even_slices, pad_rows
+from regard.data.batch import Batch, pad_rows
 from regard.data.dataset import compute_dataset_fingerprint
 from regard.data.indexed_dataset import Indices, Integers, RaggedArray
 from regard.data.sampler import DatasetPart
@@ -168,7 +169,8 @@ def load_cloze_vocabulary(run: Run) -> WordTokenizer:
     return vocabulary
 
 
-class ClozeBatch(NamedTuple):
+@dataclass(frozen=True)
+class ClozeBatch(Batch):
     """A batch of B right-padded questions."""
 
     document: Tensor  # (B, S)
@@ -178,28 +180,10 @@ class ClozeBatch(NamedTuple):
     candidate_ids: Tensor  # (B, S), candidate id of each document word; -1: none
     answer: Tensor  # (B,), candidate id of the reference answer; -1: unknown
 
-    def to(self, device: torch.device) -> ClozeBatch:
-        """Return the batch on another device."""
-        return ClozeBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-    @property
-    def num_rows(self) -> int:
-        """Number of questions."""
-        return len(self.document)
-
-    @property
-    def num_targets(self) -> int:
-        """Number of questions, which the loss is averaged over."""
-        return self.num_rows
-
     @property
     def num_tokens(self) -> int:
         """Number of words without padding, for the training speed."""
         return int(self.lengths.sum() + self.query_lengths.sum())
-
-    def split_into(self, count: int) -> list[ClozeBatch]:
-        """Split into `count` batches, or as many as there are questions."""
-        return [ClozeBatch(*(tensor[cut] for tensor in self)) for cut in make_even_slices(self.num_rows, count)]
 
 
 class ClozeDataset:

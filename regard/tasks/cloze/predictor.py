@@ -130,7 +130,7 @@ def run_reader(
 
     def predict_batch(rows: Indices) -> list[ClozePrediction]:
         batch = dataset.make_batch(rows).to(device)
-        attention = model(*batch[:4])
+        attention = model(*list(batch)[:4])
         s = attention.document.double().cpu().numpy()
         beta = [None] * len(rows) if attention.query is None else attention.query.double().tolist()
         return [

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import make_even_slices
+from regard.data.batch import Batch
 from regard.data.indexed_dataset import Indices
 from regard.data.sampler import DatasetPart
 from regard.errors import UserError
@@ -97,21 +98,13 @@ def _parse_scaler(fields: Any) -> StandardScaler:
     return StandardScaler(mean, deviation)
 
 
-class RegressionBatch(NamedTuple):
+@dataclass(frozen=True)
+class RegressionBatch(Batch):
     """A batch of B series, right-padded with zeros."""
 
     source: Tensor  # (B, S, I)
     lengths: Tensor  # (B,)
     target: Tensor  # (B, S, O)
-
-    def to(self, device: torch.device) -> RegressionBatch:
-        """Return the batch on another device."""
-        return RegressionBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-    @property
-    def num_rows(self) -> int:
-        """Number of series."""
-        return len(self.source)
 
     @property
     def num_targets(self) -> int:
@@ -122,10 +115,6 @@ class RegressionBatch(NamedTuple):
     def num_tokens(self) -> int:
         """Number of time steps without padding, for the training speed."""
         return int(self.lengths.sum())
-
-    def split_into(self, count: int) -> list[RegressionBatch]:
-        """Split into `count` batches, or as many as there are series."""
-        return [RegressionBatch(*(tensor[cut] for tensor in self)) for cut in make_even_slices(self.num_rows, count)]
 
 
 class RegressionDataset:

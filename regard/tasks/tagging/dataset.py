@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import make_even_slices, pad_rows
+from regard.data.batch import Batch, pad_rows
 from regard.data.dataset import compute_dataset_fingerprint
 from regard.data.indexed_dataset import Indices, RaggedArray
 from regard.data.sampler import DatasetPart
@@ -160,21 +161,13 @@ def _is_list_of_unique_strings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value) and len(set(value)) == len(value)
 
 
-class TaggingBatch(NamedTuple):
+@dataclass(frozen=True)
+class TaggingBatch(Batch):
     """A batch of B right-padded sentences."""
 
     source: Tensor  # (B, S, F), feature ids of each word
     lengths: Tensor  # (B,)
     target: Tensor  # (B, S), label ids
-
-    def to(self, device: torch.device) -> TaggingBatch:
-        """Return the batch on another device."""
-        return TaggingBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
-
-    @property
-    def num_rows(self) -> int:
-        """Number of sentences."""
-        return len(self.source)
 
     @property
     def num_targets(self) -> int:
@@ -185,10 +178,6 @@ class TaggingBatch(NamedTuple):
     def num_tokens(self) -> int:
         """Number of words without padding, for the training speed."""
         return int(self.lengths.sum())
-
-    def split_into(self, count: int) -> list[TaggingBatch]:
-        """Split into `count` batches, or as many as there are sentences."""
-        return [TaggingBatch(*(tensor[cut] for tensor in self)) for cut in make_even_slices(self.num_rows, count)]
 
 
 class TaggingDataset:
