@@ -35,7 +35,7 @@ from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden_stat
 class BahdanauSettings(SoftAttentionSettings, RecurrentInitSettings):
     """The `model` section of `bahdanau2015`."""
 
-    score: Literal["dot", "general", "concat", "location"] = "concat"
+    score: str = "concat"
     attention: int | None = None
     maxout: int | None = None
     readout: Literal["previous", "current"] = "previous"

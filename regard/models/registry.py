@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,10 +29,10 @@ from regard.models import (
 )
 from regard.models.base import Model
 from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.plugins import PLUGIN_VARIABLE, import_plugins
 from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
 
 ModelBuilder = Callable[[Any, int, int, CrossEntropy], Model]
-PLUGIN_VARIABLE = "REGARD_IMPORT"  # environment variable that names plug-in modules, which add to MODELS
 
 MODELS: dict[str, tuple[type, ModelBuilder]] = {
     "bahdanau": (bahdanau2015.BahdanauSettings, bahdanau2015.build),
@@ -69,7 +65,7 @@ def build(config: str | Mapping[str, Any], source_size: int, target_size: int, *
     kind = model.pop("kind")
     if model.get("tie") == "all" and not recipe.get("text", {}).get("shared", True):
         model["tie"] = "decoder"  # two vocabularies cannot share one matrix, even if they have the same size
-    settings_class, builder = _load_registered_models()[kind]
+    settings_class, builder = MODELS[kind]
     settings: Any = parse_settings(settings_class, model, "model")
     criterion = CrossEntropy(parse_settings(LossSettings, recipe.get("loss", {}), "loss"))
     try:
@@ -82,29 +78,14 @@ def _fill_model_defaults(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe with every key that its kind of model has in the `model` section."""
     model = recipe.get("model", {})
     kind = model.get("kind")
-    if not isinstance(kind, str) or kind not in _load_registered_models():
+    import_plugins()
+    if not isinstance(kind, str) or kind not in MODELS:
         raise UserError(
             f"unknown model.kind {kind!r}{format_suggestion(str(kind), MODELS)} "
             f"(for a kind of your own, set {PLUGIN_VARIABLE} to the module that adds it)"
         )
     defaults = {field.name: field.default for field in dataclasses.fields(MODELS[kind][0])}
     return {**recipe, "model": {**defaults, **model}}
-
-
-def _load_registered_models() -> dict[str, tuple[type, ModelBuilder]]:
-    """Import the plug-in modules named in REGARD_IMPORT, separated by commas, and return `MODELS`.
-
-    An environment variable reaches every process that a command starts. Plug-ins are not read from the run's config:
-    loading an untrusted run must not import code.
-    """
-    for name in filter(None, os.environ.get(PLUGIN_VARIABLE, "").split(",")):
-        if name not in sys.modules and str(Path.cwd()) not in sys.path:
-            sys.path.append(str(Path.cwd()))
-        try:
-            import_module(name)
-        except ImportError as error:
-            raise UserError(f"{PLUGIN_VARIABLE} names {name!r}, which cannot be imported: {error}") from error
-    return MODELS
 
 
 def _zero_padding_embeddings_(model: Model) -> Model:

@@ -10,30 +10,29 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.base import Encoded, Encoder
+from regard.models.plugins import find_score
 from regard.models.settings_checks import check_fraction, check_positive
 from regard.nn import (
     Alignment,
     Attended,
     Attention,
     Cell,
-    Concat,
     Coverage,
-    Dot,
     ElmanCell,
-    General,
     Global,
     GRUCell,
     LinguisticCoverage,
     LocalMonotonic,
     LocalPredictive,
-    Location,
     LSTMCell,
     Memory,
     NeuralCoverage,
     Recurrent,
     Score,
     State,
+    compute_projected_size,
     concat_steps,
+    make_score,
     prefix_mask,
     reversal_indices,
     state_tensors,
@@ -94,7 +93,7 @@ class RecurrentInitSettings(RecurrentSettings):
 class AttentionScoreSettings(RecurrentDecoderSettings):
     """Keys of recurrent decoders with attention."""
 
-    score: Literal["dot", "general", "concat", "location"] = "general"
+    score: str = "general"  # a key of `nn.SCORES`, or a plug-in's class
     max_source: int = 100
 
     def __post_init__(self) -> None:
@@ -120,11 +119,6 @@ class SoftAttentionSettings(RecurrentAttentionSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(self, "window", "coverage_size")
-        if self.coverage != "none" and self.score == "location":
-            raise ValueError(
-                f"coverage: {self.coverage} is added to the keys, which score location does not use; "
-                "choose score dot, general or concat"
-            )
 
 
 class RecurrentEncoder(Encoder):
@@ -239,13 +233,13 @@ def build_score(settings: AttentionScoreSettings, query_size: int, key_size: int
             f"score: a dot product needs queries and keys of one size: the decoder's states have {query_size}, "
             f"the encoder's {key_size}"
         )
-    makers: dict[str, Callable[[], Score]] = {
-        "dot": Dot,
-        "general": lambda: General(query_size, key_size),
-        "concat": lambda: Concat(query_size, key_size, hidden_size),
-        "location": lambda: Location(query_size, settings.max_source),
-    }
-    return makers[settings.score]()
+    return make_score(
+        find_score(settings.score),
+        query_size=query_size,
+        key_size=key_size,
+        size=hidden_size,
+        max_source=settings.max_source,
+    )
 
 
 def _build_alignment(settings: SoftAttentionSettings, query_size: int) -> Alignment:
@@ -259,17 +253,20 @@ def _build_alignment(settings: SoftAttentionSettings, query_size: int) -> Alignm
 
 
 def build_attention(settings: SoftAttentionSettings, query_size: int, key_size: int, hidden_size: int) -> Attention:
-    """Build the attention from its settings; `hidden_size` is the width of a concat score."""
-    projected_size = {"dot": key_size, "general": query_size, "concat": hidden_size, "location": key_size}[
-        settings.score
-    ]
+    """Build the attention from its settings; `hidden_size` is the number of hidden units of its score."""
+    score = build_score(settings, query_size, key_size, hidden_size)
+    if settings.coverage != "none" and not getattr(score, "uses_keys", True):
+        raise ValueError(
+            f"coverage: {settings.coverage} is added to the keys, which score {settings.score} does not use; "
+            "choose score dot, general or concat"
+        )
+    size = compute_projected_size(score, key_size)
     makers: dict[str, Callable[[], Coverage | None]] = {
         "none": lambda: None,
-        "linguistic": lambda: LinguisticCoverage(key_size, projected_size, settings.fertility),
-        "neural": lambda: NeuralCoverage(query_size, key_size, projected_size, settings.coverage_size),
+        "linguistic": lambda: LinguisticCoverage(key_size, size, settings.fertility),
+        "neural": lambda: NeuralCoverage(query_size, key_size, size, settings.coverage_size),
     }
-    attention_score = build_score(settings, query_size, key_size, hidden_size)
-    return Attention(attention_score, _build_alignment(settings, query_size), makers[settings.coverage]())
+    return Attention(score, _build_alignment(settings, query_size), makers[settings.coverage]())
 
 
 def init_uniform_(model: nn.Module, bound: float) -> None:

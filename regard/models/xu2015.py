@@ -36,7 +36,7 @@ class XuBaseSettings(AttentionScoreSettings):
     """Keys that the soft and the hard recipes have in common, over text and over images."""
 
     cell: Literal["gru", "lstm", "elman"] = "lstm"
-    score: Literal["dot", "general", "concat", "location"] = "concat"
+    score: str = "concat"
     attention: int | None = None
     gate: bool = True
 

@@ -20,9 +20,21 @@ from regard.nn.pooling import (
 )
 from regard.nn.positional_encoding import LearnedPositions, NoPositions, SinusoidalPositions, position_ids
 from regard.nn.recurrent import Recurrent, hidden_state, reversal_indices, state_tensors
-from regard.nn.scores import Concat, Dot, General, Location, ScaledDot, Score
+from regard.nn.scores import (
+    SCORES,
+    Concat,
+    Dot,
+    General,
+    Location,
+    ScaledDot,
+    Score,
+    batched_dot,
+    compute_projected_size,
+    make_score,
+)
 
 __all__ = [
+    "SCORES",
     "Alignment",
     "Attended",
     "Attention",
@@ -58,8 +70,11 @@ __all__ = [
     "SinusoidalPositions",
     "State",
     "StructuredSelfAttention",
+    "batched_dot",
+    "compute_projected_size",
     "concat_steps",
     "hidden_state",
+    "make_score",
     "masked_softmax",
     "position_ids",
     "prefix_mask",

@@ -4,11 +4,15 @@ A score compares a query h_t with a key h̄_s (Luong 2015, section 3.1; Bahdanau
 computes whatever depends on the keys alone, once per sentence; calling the score compares queries (B, T, Q) with the
 projected keys. Projected keys are (B, S, ·), shared by all queries, or (B, T, 2D+1, ·), gathered for each query at
 `positions` (B, T, 2D+1) if the alignment has a window.
+
+A new score is a class, and an entry in `SCORES` that makes it a value of `model.score`.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -28,7 +32,7 @@ class Score(Protocol):
         ...
 
 
-def _batched_dot(query: Tensor, keys: Tensor) -> Tensor:
+def batched_dot(query: Tensor, keys: Tensor) -> Tensor:
     """Return inner products (B, T, S) or (B, T, 2D+1) of queries (B, T, K) with keys (B, S, K) or (B, T, 2D+1, K)."""
     if query.shape[-1] != keys.shape[-1]:
         raise ValueError(
@@ -48,7 +52,7 @@ class Dot(nn.Module):
 
     def forward(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
         """Return scores (B, T, S) of queries (B, T, K) with keys (B, S, K)."""
-        return _batched_dot(query, projected)
+        return batched_dot(query, projected)
 
 
 class ScaledDot(nn.Module):
@@ -60,7 +64,7 @@ class ScaledDot(nn.Module):
 
     def forward(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
         """Return scores (B, T, S) of queries (B, T, K) with keys (B, S, K)."""
-        return _batched_dot(query, projected) / math.sqrt(query.shape[-1])
+        return batched_dot(query, projected) / math.sqrt(query.shape[-1])
 
 
 class General(nn.Module):
@@ -77,7 +81,7 @@ class General(nn.Module):
 
     def forward(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
         """Return scores (B, T, S) of queries (B, T, Q) with projected keys (B, S, Q)."""
-        return _batched_dot(query, projected)
+        return batched_dot(query, projected)
 
 
 class Concat(nn.Module):
@@ -113,6 +117,8 @@ class Location(nn.Module):
     positions from `max_source` on score −inf and get no weight (the paper's footnote 6).
     """
 
+    uses_keys = False
+
     def __init__(self, query_size: int, max_source: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_source, query_size))  # W_a
@@ -129,4 +135,30 @@ class Location(nn.Module):
             rows = F.linear(query, self.weight[: projected.shape[1]])
             return F.pad(rows, (0, projected.shape[1] - rows.shape[2]), value=-torch.inf)
         position_weights = F.embedding(positions.clamp(0, max_source - 1), self.weight)  # (B, T, 2D+1, Q)
-        return _batched_dot(query, position_weights).masked_fill(positions >= max_source, -torch.inf)
+        return batched_dot(query, position_weights).masked_fill(positions >= max_source, -torch.inf)
+
+
+# The values of `model.score` in a recipe. A constructor names those of these sizes that it needs: `query_size`,
+# `key_size`, `size` (hidden units), `max_source` (positions).
+SCORES: dict[str, Callable[..., Score]] = {
+    "dot": Dot,
+    "general": General,
+    "concat": Concat,
+    "location": Location,
+}
+
+
+def make_score(constructor: Callable[..., Score], **sizes: int) -> Score:
+    """Construct a score with those of the sizes that its parameters name; raise ValueError if it needs others."""
+    signature = inspect.signature(constructor)
+    arguments = {name: size for name, size in sizes.items() if name in signature.parameters}
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise ValueError(f"a score is constructed with any of {', '.join(sizes)}, but: {error}") from error
+    return constructor(**arguments)
+
+
+def compute_projected_size(score: Score, key_size: int) -> int:
+    """Return the width of a score's projected keys."""
+    return score.project(torch.zeros(1, 1, key_size)).shape[-1]

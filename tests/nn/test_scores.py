@@ -11,7 +11,7 @@ import torch
 from support.oracles import Array, to_array
 from torch import Tensor, nn
 
-from regard.nn import Concat, Dot, General, Location, ScaledDot, Score
+from regard.nn import SCORES, Concat, Dot, General, Location, ScaledDot, Score, compute_projected_size, make_score
 
 B, T, S, Q, K = 2, 3, 5, 4, 6
 
@@ -89,3 +89,17 @@ def test_score_weights_have_the_shapes_of_the_equations() -> None:
     assert Concat(Q, K, 7).query_weight.shape == (7, Q)
     assert Concat(Q, K, 7).key_weight.shape == (7, K)
     assert Location(Q, 9).weight.shape == (9, Q)
+
+
+def test_a_score_is_made_with_the_sizes_that_its_constructor_names() -> None:
+    score = make_score(Location, query_size=Q, key_size=K, size=7, max_source=9)
+    assert isinstance(score, Location)
+    assert score.weight.shape == (9, Q)
+    with pytest.raises(ValueError, match="any of query_size, but: missing a required argument: 'width'"):
+        make_score(lambda width: Dot(), query_size=Q)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("dot", K), ("general", Q), ("concat", 7), ("location", K)])
+def test_projected_size_is_the_width_of_projected_keys(name: str, expected: int) -> None:
+    score = make_score(SCORES[name], query_size=Q, key_size=K, size=7, max_source=9)
+    assert compute_projected_size(score, K) == expected

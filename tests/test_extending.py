@@ -1,0 +1,104 @@
+"""Extending regard as CONTRIBUTING.md says: its code blocks, word for word, train and translate."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.commands import Command, environment, regard_command
+
+from regard.errors import UserError
+from regard.models import build
+from regard.nn import SCORES
+from regard.recipes import list_recipes, read_recipe, read_recipe_text
+
+ROOT = Path(__file__).parent.parent
+GUIDE = ROOT / "CONTRIBUTING.md"
+BLOCK = re.compile(r"```(?:py|yaml)\n# (?P<path>[\w/.-]+)(?:, in (?P<table>\w+))?\n(?P<code>.*?)```", re.DOTALL)
+SMALL = ["model.size=8", "model.layers=1", "training.steps=2", "training.batch_tokens=200", "text.vocabulary=100"]
+
+
+def write_block(path: str, folder: Path, file: str | None = None, table: str | None = None) -> None:
+    """Write the guide's block for `path`: a new file, the end of `file`, or the first lines of a table in it."""
+    (code,) = [
+        match["code"]
+        for match in BLOCK.finditer(GUIDE.read_text(encoding="utf-8"))
+        if (match["path"], match["table"]) == (path, table)
+    ]
+    target = folder / (file or path)
+    text = target.read_text(encoding="utf-8") if target.exists() else ""
+    if table:
+        start = re.search(rf"^{table}\b.*= {{\n", text, re.MULTILINE)
+        assert start, f"{path} has no table {table}"
+        text = text[: start.end()] + code + text[start.end() :]
+    else:
+        text += code
+    target.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Copy the package into the temporary folder and return the folder."""
+    shutil.copytree(ROOT / "regard", tmp_path / "regard", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+@pytest.fixture
+def regard_in_package(package: Path) -> Command:
+    """Run the command with the copied package."""
+
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            regard_command(arguments),
+            cwd=package,
+            env=environment() | {"PYTHONPATH": str(package)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return call
+
+
+def train_and_translate(regard: Command, corpus: Path, recipe: str, *overrides: str) -> None:
+    texts = [corpus / f"dev.{language}" for language in ("en", "de")]
+    trained = regard("train", *texts, "--recipe", recipe, "--out", "run", *SMALL, *overrides)
+    assert trained.returncode == 0, trained.stderr
+    translated = regard("translate", "run", corpus / "test.en")
+    assert translated.returncode == 0, translated.stderr
+    lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    assert len(translated.stdout.splitlines()) == len(lines)
+
+
+def test_a_score_is_one_class_in_a_plugin(
+    tmp_path: Path, corpus: Path, regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_block("mine.py", tmp_path)
+    monkeypatch.setenv("REGARD_IMPORT", "mine")
+    train_and_translate(regard, corpus, "luong2015-local-m", "model.score=mine.Cosine")
+
+
+@pytest.mark.slow
+def test_a_score_is_one_class_and_one_entry(package: Path, corpus: Path, regard_in_package: Command) -> None:
+    write_block("mine.py", package, "regard/nn/scores.py")
+    scores = package / "regard" / "nn" / "scores.py"
+    text = scores.read_text(encoding="utf-8").replace("from regard.nn.scores import batched_dot\n", "")
+    table, cosine = text.index("SCORES: "), text.index("class Cosine")
+    scores.write_text(text[:table] + text[cosine:] + "\n\n" + text[table:cosine], encoding="utf-8")
+    write_block("regard/nn/scores.py", package, table="SCORES")
+    train_and_translate(regard_in_package, corpus, "bahdanau2015", "model.score=cosine", "model.coverage=neural")
+
+
+@pytest.mark.parametrize("score", ["cosine", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", ".dot"])
+def test_a_run_cannot_name_a_class_outside_scores_and_plugins(score: str) -> None:
+    with pytest.raises(UserError, match=r"score is one of dot, general, concat, location, not .*REGARD_IMPORT"):
+        build("bahdanau2015", 9, 9, size=4, score=score)
+
+
+@pytest.mark.parametrize("name", [name for name in list_recipes() if "score" in read_recipe(name)["model"]])
+def test_recipe_comments_list_every_score(name: str) -> None:
+    (comment,) = re.findall(r"^  score: .*# (.*)", read_recipe_text(name), re.MULTILINE)
+    assert set(SCORES) <= set(re.findall(r"[\w-]+", comment))
