@@ -1,4 +1,4 @@
-"""The cache folder, and file helpers: SHA-256 and fsync."""
+"""The cache folder, and file helpers: SHA-256, fsync, atomic writes."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ def fsync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file that has, whenever the process may be killed, either its old or its new content."""
+    partial_file = path.with_name(f".{path.name}.part")
+    partial_file.write_text(text, encoding="utf-8")
+    fsync_path(partial_file)
+    partial_file.replace(path)
+    fsync_path(path.parent)

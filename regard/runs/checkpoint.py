@@ -11,18 +11,19 @@ import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.paths import compute_sha256, fsync_path
+from regard.paths import compute_sha256, fsync_path, write_atomically
 from regard.strict_json import dumps
 
-_TensorMap = Mapping[str, Tensor]
+if TYPE_CHECKING:  # `regard runs` reads states without PyTorch
+    import torch
+    from torch import Tensor, nn
+
+    _TensorMap = Mapping[str, Tensor]
 
 CHECKPOINT_FORMAT = 1
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -69,29 +70,26 @@ def remove_partial_checkpoints(folder: Path) -> None:
 
 def rewrite_state_file(folder: Path, state: Mapping[str, Any]) -> None:
     """Update only `state.json` of an existing checkpoint; its tensors do not change."""
-    document = {"format": CHECKPOINT_FORMAT, **state, "files": read_state(folder)["files"]}
-    partial_file = folder / f".{STATE_FILE}.part"
-    partial_file.write_text(dumps(document, indent=1) + "\n", encoding="utf-8")
-    fsync_path(partial_file)
-    partial_file.replace(folder / STATE_FILE)
-    fsync_path(folder)
+    write_atomically(folder / STATE_FILE, _format_state(state, read_state(folder)["files"]))
+
+
+def _format_state(state: Mapping[str, Any], checksums: Mapping[str, str]) -> str:
+    return dumps({"format": CHECKPOINT_FORMAT, **state, "files": checksums}, indent=1) + "\n"
 
 
 def _write_checkpoint_files(folder: Path, files: Mapping[str, _TensorMap], state: Mapping[str, Any]) -> None:
     """Write the files of a checkpoint and wait until they are on the disk."""
+    from safetensors.torch import save_file
+
     with ThreadPoolExecutor() as executor:  # checksums need the CPU while fsync waits for the disk
         for name, tensors in files.items():
             save_file(dict(tensors), str(folder / name))
         syncs = [executor.submit(fsync_path, folder / name) for name in files]
         checksums = {name: executor.submit(compute_sha256, folder / name) for name in files}
-        document = {
-            "format": CHECKPOINT_FORMAT,
-            **state,
-            "files": {name: checksum.result() for name, checksum in checksums.items()},
-        }
         for sync in syncs:
             sync.result()
-    (folder / STATE_FILE).write_text(dumps(document, indent=1) + "\n", encoding="utf-8")
+    text = _format_state(state, {name: checksum.result() for name, checksum in checksums.items()})
+    (folder / STATE_FILE).write_text(text, encoding="utf-8")
     for path in (folder / STATE_FILE, folder):
         fsync_path(path)
 
@@ -124,16 +122,13 @@ def verify_file(folder: Path, name: str) -> str:
 
 def read_tensors(folder: Path, name: str) -> dict[str, Tensor]:
     """Read the tensors of one of a checkpoint's files."""
+    from safetensors.torch import load_file
+
     path = verify_file(folder, name)
     try:
         return load_file(path)
     except (SafetensorError, ValueError, OSError) as error:
         raise make_corrupt_error(folder, f"{name} is not a safetensors file: {' '.join(str(error).split())}") from error
-
-
-def load_model_weights(folder: Path, model: nn.Module) -> None:
-    """Load the weights into a model of the same recipe."""
-    model.load_state_dict(read_model_tensors(folder, model), strict=False)
 
 
 def read_model_tensors(folder: Path, model: nn.Module) -> dict[str, Tensor]:
@@ -164,7 +159,7 @@ def _describe_tensor(tensor: Tensor) -> str:
 
 
 def collect_model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the model's tensors; tied weights occur once, under their first_names name."""
+    """Return the model's tensors; tied weights occur once, under their first name."""
     first_names: dict[int, str] = {}
     state_dict = model.state_dict(keep_vars=True)
     for name, tensor in state_dict.items():

@@ -1,4 +1,4 @@
-"""A run's folder: config, vocabularies, checkpoints, metrics, alignment head.
+"""A run's folder: config, vocabularies, checkpoints, metrics, alignment head. PyTorch is imported only by `load_model`.
 
 The alignment head (`viewpoint.json`) is chosen again for each new best model if the config has `model.align_layer:
 auto`. It is not in the config, which must not change when a run is resumed.
@@ -12,54 +12,24 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 import yaml
-from torch import Tensor, nn
 
-from regard import tokenizers
 from regard.config import parse_settings
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast import quicken
-from regard.models import AlignmentHead, Decoder, build, build_on_meta
-from regard.paths import fsync_path
+from regard.paths import fsync_path, write_atomically
 from regard.recipes import SECTIONS, Recipe, parse_yaml
 from regard.runs import checkpoint
-from regard.tokenizers import TextSettings, Tokenizers
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from regard.models import AlignmentHead, Decoder
+    from regard.tokenizers import Tokenizers
 
 ALIGNMENT_HEAD_FILE = "viewpoint.json"
-
-
-def write_alignment_head(folder: Path, head: AlignmentHead) -> None:
-    """Write the chosen alignment head to `viewpoint.json`."""
-    partial_file = folder / f".{ALIGNMENT_HEAD_FILE}.part"
-    partial_file.write_text(
-        json.dumps({"layer": head.layer, "head": head.head, "after": head.shifted}) + "\n", encoding="utf-8"
-    )
-    partial_file.replace(folder / ALIGNMENT_HEAD_FILE)
-
-
-def read_alignment_head(folder: Path, decoder: Decoder) -> AlignmentHead:
-    """Read the alignment head of a run; the decoder's default if none has been chosen yet."""
-    path = folder / ALIGNMENT_HEAD_FILE
-    if not path.exists():
-        return decoder.alignment_head
-    chosen_head = None
-    try:
-        match json.loads(path.read_text(encoding="utf-8")):
-            case {"layer": int(layer), "head": int() | None as head, "after": bool(after)}:
-                chosen_head = AlignmentHead(layer, head, after)
-    except (OSError, ValueError, RecursionError):
-        pass
-    if chosen_head is None or chosen_head._replace(shifted=False) not in decoder.alignment_heads():
-        raise UserError(
-            f"{path} is damaged; delete it and run `regard align {folder} PAIRS --choose-head` to choose again"
-        )
-    return chosen_head
-
-
 _STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
 _REQUIRED_STATE = {
     "place": dict,
@@ -107,9 +77,10 @@ class Run:
 
     def load_tokenizers(self) -> Tokenizers:
         """Load the vocabularies of both sides."""
-        return tokenizers.load_tokenizers(
-            parse_settings(TextSettings, self.read_config()["text"], "text"), self.folder / "tokenizer"
-        )
+        from regard.tokenizers import TextSettings, load_tokenizers
+
+        settings = parse_settings(TextSettings, self.read_config()["text"], "text")
+        return load_tokenizers(settings, self.folder / "tokenizer")
 
     def create(self, config: Recipe, save_vocabularies: Callable[[Path], None]) -> None:
         """Create the folder; `save_vocabularies` writes the vocabularies into it.
@@ -126,12 +97,7 @@ class Run:
 
     def write_config(self, config: Recipe) -> None:
         """Write the config atomically."""
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        partial_file = self.config_path.with_name(".config.yaml.part")
-        partial_file.write_text(text, encoding="utf-8")
-        fsync_path(partial_file)
-        partial_file.replace(self.config_path)
-        fsync_path(self.folder)
+        write_atomically(self.config_path, yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
 
     def checkpoint_folder(self, step: int) -> Path:
         """Return the folder of a step's checkpoint."""
@@ -225,6 +191,11 @@ class Run:
 
         `vocabulary_sizes` are those of source and target.
         """
+        import torch
+
+        from regard.fast import quicken
+        from regard.models import build, build_on_meta
+
         if step is None:
             self.warn_if_unvalidated()
         config = self.read_config()
@@ -237,8 +208,30 @@ class Run:
             model = quicken(build(config, *vocabulary_sizes))
         model.load_state_dict(weights, strict=False)
         if config["model"].get("align_layer") == "auto":
-            model.decoder.alignment_head = read_alignment_head(self.folder, model.decoder)
+            model.decoder.alignment_head = self.read_alignment_head(model.decoder)
         return model.eval()
+
+    def write_alignment_head(self, head: AlignmentHead) -> None:
+        """Write the chosen alignment head."""
+        fields = {"layer": head.layer, "head": head.head, "after": head.shifted}
+        write_atomically(self.folder / ALIGNMENT_HEAD_FILE, json.dumps(fields) + "\n")
+
+    def read_alignment_head(self, decoder: Decoder) -> AlignmentHead:
+        """Return the chosen alignment head; the decoder's default if none has been chosen yet."""
+        path = self.folder / ALIGNMENT_HEAD_FILE
+        if not path.exists():
+            return decoder.alignment_head
+        try:
+            match json.loads(path.read_text(encoding="utf-8")):
+                case {"layer": int(layer), "head": int() | None as head, "after": bool(after)}:
+                    chosen = decoder.alignment_head._replace(layer=layer, head=head, shifted=after)
+                    if chosen._replace(shifted=False) in decoder.alignment_heads():
+                        return chosen
+        except (OSError, ValueError, RecursionError):
+            pass
+        raise UserError(
+            f"{path} is damaged; delete it and run `regard align {self.folder} PAIRS --choose-head` to choose again"
+        )
 
     def load_weights(self, model: nn.Module, folders: Sequence[Path]) -> dict[str, Tensor]:
         """Return the weights of the first checkpoint that is intact and fits the model."""

@@ -26,7 +26,6 @@ from regard.models import Seq2Seq
 from regard.plot import plot_heatmap
 from regard.recipes import RunConfig
 from regard.runs import Run
-from regard.runs.run import write_alignment_head
 from regard.search import Floats, Hypothesis, search
 from regard.special_tokens import EOS, PAD, SPECIAL_TOKENS
 from regard.tasks.base import (
@@ -191,7 +190,7 @@ def _make_alignment_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Token
 
     def write_best_head(model: Seq2Seq, device: torch.device) -> None:
         if model.decoder.alignment_heads():
-            write_alignment_head(run.folder, choose_alignment_head(model, tokenizers, aligned, device))
+            run.write_alignment_head(choose_alignment_head(model, tokenizers, aligned, device))
 
     return write_best_head if aligned else None
 

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 from regard.console import log_message
 from regard.errors import UserError
+from regard.paths import write_atomically
 from regard.runs import Run
 from regard.strict_json import dumps
 from regard.tasks import ValidationSample
@@ -71,9 +72,7 @@ class MetricsWriter:
 def truncate_metrics_after(run: Run, step: int, validated: int) -> None:
     """Remove the rows that will be measured again: after the checkpoint `step`, and validations after `validated`."""
     kept = [row for row in _iterate_valid_rows(run) if row["step"] <= (validated if row.get("kind") == "dev" else step)]
-    partial_file = run.metrics_path.with_name(".metrics.jsonl.part")
-    partial_file.write_text("".join(dumps(row) + "\n" for row in kept), encoding="utf-8")
-    partial_file.replace(run.metrics_path)
+    write_atomically(run.metrics_path, "".join(dumps(row) + "\n" for row in kept))
 
 
 def _iterate_valid_rows(run: Run) -> Iterator[dict[str, Any]]:

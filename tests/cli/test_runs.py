@@ -149,9 +149,15 @@ def test_unfinished_runs_are_recognised(run: Run, tmp_path: Path) -> None:
 
 
 DAMAGE = {
-    "config.yaml": [(b"{", "config.yaml is not YAML"), (b"model: 3\n", "it has no section 'training'")],
-    "metrics.jsonl": [(b"{}\n", "metrics.jsonl:1 has no valid step"), (b"\xff\n", "metrics.jsonl:1 is not JSON")],
-    "checkpoints/step-24/state.json": [(b"", "step-24/state.json cannot be read"), (b"[]", "has no valid step")],
+    "config.yaml": [(b"{", "config.yaml is not YAML"), (b"model: 3\n", "it has no section 'model'")],
+    "metrics.jsonl": [
+        (content, "metrics.jsonl:1: not a JSON object with kind and step") for content in (b"{}\n", b"\xff\n")
+    ],
+    "checkpoints/step-24/state.json": [
+        (b"", "checkpoint checkpoints/step-24 is damaged: state.json cannot be read"),
+        (b"[]", "checkpoint checkpoints/step-24 is damaged: state.json cannot be read"),
+        (b'{"format": 1, "files": []}', "state.json lacks a valid format, files or best"),
+    ],
 }
 
 
