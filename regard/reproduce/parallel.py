@@ -1,252 +1,140 @@
-"""Train and measure models in parallel processes."""
+"""Train and measure models in parallel processes, whose output goes to log files."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING
 
 import torch
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.reproduce.experiment import Experiment, ExperimentRow, TrainingSpec
+from regard.reproduce.experiment import Experiment, ExperimentRow
 from regard.reproduce.workspace import Measure, Workspace
-from regard.training.signals import Interrupted, set_signal_handlers
+from regard.training.signals import Interrupted, StopSignals
 
-if TYPE_CHECKING:  # not available on every platform
-    from multiprocessing.context import ForkServerContext, SpawnContext
+SIGNAL_CHECK_SECONDS = 0.2
 
 
-def run_in_processes(tasks: Mapping[str, Callable[[], None]], jobs: int, on_finished: Callable[[str], None]) -> None:
-    """Run each task in a process, `jobs` at a time; call `on_finished` with the name of each.
+def run_in_processes(tasks: Mapping[str, Callable[[], object]], jobs: int, logs: Path) -> Iterator[str]:
+    """Run each task in a process, `jobs` at a time, and yield the names of finished ones.
 
-    If one fails, or on a signal to stop, running tasks are finished and no other one is started.
+    If one fails, or on a signal to stop, running tasks are finished and no other one is started. The signal is
+    forwarded as SIGTERM, on which training saves a checkpoint; Ctrl-C again stops at once.
+
+    Args:
+        tasks: Functions that can be pickled, by name.
+        jobs: Number of processes at a time.
+        logs: Folder of the output of each task, in NAME.log.
     """
-    pending, running = iter(tasks.items()), list[TaskProcess]()
-    with _forward_signals(running), _join_on_exit(running):
-        context = choose_process_context()
-        while True:
-            for name, task in islice(pending, jobs - len(running)):
-                running.append(TaskProcess(context, name))
-                running[-1].start(task)
-            if not running:
-                return
-            ready = wait([handle for process in running for handle in (process.connection, process.process.sentinel)])
-            for process in [
-                process for process in running if process.connection in ready or process.process.sentinel in ready
-            ]:
-                process.finish()
-                running.remove(process)
-                on_finished(process.name)
+    pending, running, failure = iter(tasks.items()), dict[str, BaseProcess](), ""
+    stop, is_forwarded = StopSignals(), False
+    with stop.install_handlers():
+        try:
+            while True:
+                if not stop.received_signal and not failure:
+                    for name, task in islice(pending, jobs - len(running)):
+                        running[name] = _start_process(task, logs / f"{name}.log", jobs)
+                elif stop.received_signal and not is_forwarded:
+                    is_forwarded = True
+                    for process in running.values():
+                        process.terminate()
+                if not running:
+                    break
+                wait([process.sentinel for process in running.values()], SIGNAL_CHECK_SECONDS)
+                for name in [name for name, process in running.items() if process.exitcode is not None]:
+                    if status := running.pop(name).exitcode:
+                        failure = failure or _describe_failure(name, status, logs / f"{name}.log")
+                    else:
+                        yield name
+        except KeyboardInterrupt:
+            for process in running.values():
+                if process.pid is not None and process.is_alive():
+                    os.kill(process.pid, signal.SIGINT)
+            raise
+        finally:
+            for process in running.values():
+                process.join()
+    if stop.received_signal:
+        raise Interrupted(None, stop.received_signal)
+    if failure:
+        raise UserError(failure)
 
 
-class TaskProcess:
-    """A process that receives its task only after it has started.
+def _start_process(task: Callable[[], object], log: Path, jobs: int) -> BaseProcess:
+    """Start a process from a fork server that has imported PyTorch; without fork, each process imports it.
 
-    If the program is asked to stop before that, the process receives nothing and exits.
+    A fork of this process would have the locks of its threads, but not the threads.
     """
-
-    def __init__(self, context: ForkServerContext | SpawnContext, name: str) -> None:
-        self.name = name
-        self.connection, self.worker_connection = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_run_received_task, args=(self.worker_connection,))
-        self.was_signalled = False
-
-    def start(self, task: Callable[[], None]) -> None:
-        """Start the process and send its task."""
-        self.process.start()
-        self.worker_connection.close()
-        with suppress(BrokenPipeError):  # it has exited already, which `finish` reports
-            self.connection.send(task)
-
-    def finish(self) -> None:
-        """Wait for a process that has answered or exited; raise its error here."""
-        error: BaseException | None = None
-        with suppress(EOFError, OSError):  # it has exited without an answer
-            error = self.connection.recv() if self.connection.poll() else None
-        self.close_and_join()
-        if error is not None:
-            raise error
-        if self.process.exitcode:
-            raise UserError(f"{self.name}: the process exited with status {self.process.exitcode}")
-
-    def forward_signal(self, signal_number: int) -> None:
-        """Pass a signal on: as SIGTERM the first time, so that training saves; Ctrl-C again stops it at once."""
-        if self.process.pid is not None and self.process.is_alive():
-            is_repeated = self.was_signalled and signal_number == signal.SIGINT
-            os.kill(self.process.pid, signal.SIGINT if is_repeated else signal.SIGTERM)
-            self.was_signalled = True
-
-    def close_and_join(self) -> None:
-        """Close the connection and wait until the process has exited, if it was started."""
-        self.connection.close()
-        if self.process.pid is not None:
-            self.process.join()
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["regard.group", "regard.reproduce.workspace"])
+        process: BaseProcess = context.Process(target=_run_task, args=(task, log, jobs))
+    else:
+        process = multiprocessing.get_context("spawn").Process(target=_run_task, args=(task, log, jobs))
+    process.start()
+    return process
 
 
-def _run_received_task(connection: Connection) -> None:
-    """Run the task that is received, and send its error, or None."""
-    try:
-        task = connection.recv()
-    except EOFError:  # the program is stopping
-        return
-    failure: BaseException | None = None
+def _run_task(task: Callable[[], object], log: Path, jobs: int) -> None:
+    """Run a task in this process; write its output to a log file, and limit its threads."""
+    with log.open("a", encoding="utf-8") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
     try:
         task()
-    except BaseException as error:
-        failure = error
-    try:
-        connection.send(None if failure is None else _make_picklable(failure))
-    except BrokenPipeError:  # after another error or a signal the parent has closed the connection
-        if failure is not None:
-            traceback.print_exception(failure)
+    except (UserError, Interrupted) as error:
+        sys.exit(str(error))
 
 
-def _make_picklable(error: BaseException) -> BaseException:
-    """Return an error with its traceback that can be unpickled, as a RuntimeError if necessary."""
-    error.add_note("".join(traceback.format_exception(error)))
-    try:
-        ForkingPickler.loads(ForkingPickler.dumps(error))
-    except Exception:  # of any kind, from the class of the error
-        plain_error = RuntimeError(f"{type(error).__name__}: {error}")
-        plain_error.add_note(error.__notes__[-1])
-        return plain_error
-    return error
-
-
-def choose_process_context() -> ForkServerContext | SpawnContext:
-    """Return the multiprocessing context: a fork server that has imported PyTorch, so that workers need not.
-
-    A fork of this process would have the locks of its threads, but not the threads. Without fork, each worker imports.
-    """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["regard.group", "regard.reproduce.workspace"])
-    return context
-
-
-@contextmanager
-def _forward_signals(running: Sequence[TaskProcess]) -> Iterator[None]:
-    """Pass each signal on to the running processes: training saves a checkpoint, and stops at once on Ctrl-C again."""
-
-    def forward_to_all(number: int, frame: FrameType | None) -> None:
-        for process in running:
-            process.forward_signal(number)
-        raise Interrupted(None, number)
-
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-        numbers.append(signal.SIGHUP)
-    before = set_signal_handlers(dict.fromkeys(numbers, forward_to_all))
-    try:
-        yield
-    finally:
-        set_signal_handlers(before)
-
-
-@contextmanager
-def _join_on_exit(running: Sequence[TaskProcess]) -> Iterator[None]:
-    """Wait for all running processes, also after an error."""
-    try:
-        yield
-    finally:
-        for process in running:
-            process.close_and_join()
+def _describe_failure(name: str, status: int, log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return f"{name}: the process exited with status {status}" + (f": {lines[-1]} (see {log})" if lines else "")
 
 
 def train_and_measure_parallel(experiments: Sequence[Experiment], workspace: Workspace, seeds: int, jobs: int) -> None:
     """Train all missing models of the experiments, `jobs` at a time, with `seeds` seeds; then measure them.
 
-    Experiments that measure time are left out: nothing may run in parallel with them.
+    Experiments that measure time are not measured: nothing may run in parallel with them.
     """
-    trainings = _find_missing_trainings(experiments, workspace, seeds)
-    missing, measurements = (
-        [training for training in trainings if not workspace.is_trained(training)],
-        _find_missing_measurements(experiments, workspace, seeds),
-    )
-    for corpus in dict.fromkeys(training.corpus for training in trainings if missing or measurements):
-        workspace.get_corpus(corpus)  # once, before workers read it
-    logs = workspace.out / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    if missing:
-        log_message(f"{len(missing)} models to train, {jobs} at a time; their logs are in {logs}")
-        tasks = {
-            training.name: partial(_train_in_worker, workspace, training, logs / f"{training.name}.log", jobs)
-            for training in missing
-        }
-        run_in_processes(tasks, jobs, _make_progress_logger(workspace, len(tasks)))
-    if measurements:
-        log_message(f"{len(measurements)} models to measure, {jobs} at a time")
-        tasks = {
-            name: partial(_measure_in_worker, workspace, of_run, logs / f"{name}.log", jobs)
-            for name, of_run in measurements.items()
-        }
-        run_in_processes(tasks, jobs, _make_progress_logger(workspace, len(tasks)))
-
-
-def _make_progress_logger(workspace: Workspace, total: int) -> Callable[[str], None]:
-    """Return a function that logs a finished run and the number of finished ones."""
-    count = iter(range(1, total + 1))
-    return lambda name: log_message(f"{next(count)}/{total}: {workspace.out / 'runs' / name}")
-
-
-def _find_missing_trainings(
-    experiments: Iterable[Experiment], workspace: Workspace, seeds: int
-) -> Sequence[TrainingSpec]:
-    """Return the models of all rows that are not measured yet, each once."""
-    models = {
-        training.name: training
+    missing = [
+        (experiment, repetition)
         for experiment in experiments
         for row in experiment.rows(workspace.scale)
         for repetition in (row.with_seed_offset(seed_index) for seed_index in range(seeds))
-        if not workspace.is_measured(experiment.measure, repetition)
-        for training in repetition.trainings
+        if row.trainings and not workspace.is_measured(experiment.measure, repetition)
+    ]
+    trainings = {training.name: training for _, row in missing for training in row.trainings}
+    untrained = {name: training for name, training in trainings.items() if not workspace.is_trained(training)}
+    rows_by_run: dict[str, list[tuple[Measure, ExperimentRow]]] = {}  # by the run that caches them
+    for experiment, row in missing:
+        if not experiment.measures_time:
+            rows_by_run.setdefault(row.trainings[0].name, []).append((experiment.measure, row))
+    if untrained or rows_by_run:
+        for corpus in dict.fromkeys(training.corpus for training in trainings.values()):
+            workspace.get_corpus(corpus)  # once, before processes read it
+    stages: dict[str, dict[str, Callable[[], object]]] = {
+        "train": {name: partial(workspace.train_or_resume, training) for name, training in untrained.items()},
+        "measure": {name: partial(_measure_rows, workspace, rows) for name, rows in rows_by_run.items()},
     }
-    return list(models.values())
+    logs = workspace.out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    for verb, tasks in stages.items():
+        if tasks:
+            log_message(f"{len(tasks)} models to {verb}, {jobs} at a time; their logs are in {logs}")
+        for count, name in enumerate(run_in_processes(tasks, jobs, logs), 1):
+            log_message(f"{count}/{len(tasks)}: {workspace.out / 'runs' / name}")
 
 
-def _find_missing_measurements(
-    experiments: Iterable[Experiment], workspace: Workspace, seeds: int
-) -> dict[str, list[tuple[Measure, ExperimentRow]]]:
-    """Return missing measurements by the run that they are cached in; one process does all of a run."""
-    missing: dict[str, list[tuple[Measure, ExperimentRow]]] = {}
-    for experiment in experiments:
-        rows = [] if experiment.measures_time else [row for row in experiment.rows(workspace.scale) if row.trainings]
-        for row in (row.with_seed_offset(seed_index) for row in rows for seed_index in range(seeds)):
-            if not workspace.is_measured(experiment.measure, row):
-                missing.setdefault(row.trainings[0].name, []).append((experiment.measure, row))
-    return missing
-
-
-def _train_in_worker(workspace: Workspace, training: TrainingSpec, log: Path, jobs: int) -> None:
-    _redirect_output(log, jobs)
-    workspace.train_or_resume(training)
-
-
-def _measure_in_worker(
-    workspace: Workspace, measurements: Sequence[tuple[Measure, ExperimentRow]], log: Path, jobs: int
-) -> None:
-    _redirect_output(log, jobs)
-    for measure, row in measurements:
+def _measure_rows(workspace: Workspace, rows: Sequence[tuple[Measure, ExperimentRow]]) -> None:
+    for measure, row in rows:
         workspace.measure_row(measure, row)
-
-
-def _redirect_output(log: Path, jobs: int) -> None:
-    """Redirect the output of this process to a log file, and limit its threads."""
-    with log.open("a", encoding="utf-8") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    torch.set_num_threads(max(1, torch.get_num_threads() // jobs))

@@ -63,7 +63,7 @@ from regard.reproduce.experiment import BarChart, CurveChart
 from regard.reproduce.experiments.luong2015_attention_cost import ATTENTION_COST
 from regard.reproduce.experiments.vaswani2017_scaling import DOT_PRODUCT_SCALING
 from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
-from regard.reproduce.parallel import TaskProcess, choose_process_context, run_in_processes
+from regard.reproduce.parallel import run_in_processes
 from regard.reproduce.presets import OVERRIDES_BY_CORPUS
 from regard.reproduce.significance import (
     TYPICAL_DEVIATIONS,
@@ -340,7 +340,7 @@ def save(number):
 
 if __name__ == "__main__":
     try:
-        run_in_processes({str(n): partial(save, n) for n in range(4)}, 1, print)
+        list(run_in_processes({str(n): partial(save, n) for n in range(4)}, 1, Path()))
     except Interrupted as stop:
         print(stop, *sorted(path.name for path in Path().glob("saved-*")))
         sys.exit(128 + stop.signal_number)
@@ -383,43 +383,25 @@ def test_signal_stops_the_running_job_and_starts_no_more(number: signal.Signals,
     before = signal.signal(number, lambda *_: pytest.fail("the signal was not handled"))  # may be ignored (nohup)
     try:
         with pytest.raises(Interrupted) as caught:
-            run_in_processes(tasks, 1, print)
+            list(run_in_processes(tasks, 1, tmp_path))
     finally:
         signal.signal(number, before)
     assert caught.value.signal_number == number
-    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "first.log"]
 
 
-class TwoArgumentError(Exception):
-    """An error that cannot be unpickled: its arguments are not its message."""
-
-    def __init__(self, what: str, why: str) -> None:
-        super().__init__(f"{what} because of {why}")
+def fail(error: type[Exception]) -> None:
+    sys.stdout.write("before the error\n")
+    raise error("two\nlines")
 
 
-class UnpicklableError(Exception):
-    """An error that cannot be pickled."""
-
-    def __init__(self) -> None:
-        super().__init__("has a lambda")
-        self.attribute = lambda: None
-
-
-def raise_error(kind: str) -> None:
-    raise TwoArgumentError("delay", "rain") if kind == "two arguments" else UnpicklableError
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("two arguments", "TwoArgumentError: delay because of rain"),
-        ("unpicklable", "UnpicklableError: has a lambda"),
-    ],
-)
-def test_unpicklable_error_in_a_job_is_reported_as_text(kind: str, message: str) -> None:
-    with pytest.raises(RuntimeError, match=message) as caught:
-        run_in_processes({"one": partial(raise_error, kind)}, 1, print)
-    assert "in raise_error\n" in caught.value.__notes__[-1], "the traceback of the process is lost"
+@pytest.mark.parametrize("error", [UserError, ValueError])
+def test_error_in_a_job_is_reported_with_its_log(error: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"^one: the process exited with status 1: lines \(see {tmp_path}/one.log\)$"):
+        list(run_in_processes({"one": partial(fail, error)}, 1, tmp_path))
+    log = (tmp_path / "one.log").read_text(encoding="utf-8")
+    assert log.startswith("before the error\n" if error is UserError else "")
+    assert ("in fail\n" in log) == (error is not UserError), "only a user error has no traceback"
 
 
 def fork_and_die(fifo: Path) -> None:
@@ -433,29 +415,22 @@ def fork_and_die(fifo: Path) -> None:
 def test_killed_job_is_reported_while_its_own_child_still_runs(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UserError, match=r"^parent: the process exited with status -9$"):
-        run_in_processes({"parent": partial(fork_and_die, tmp_path / "fifo")}, 1, print)
+        list(run_in_processes({"parent": partial(fork_and_die, tmp_path / "fifo")}, 1, tmp_path))
     (tmp_path / "fifo").write_text("go", encoding="utf-8")
 
 
 def test_error_in_a_parallel_training_is_raised(tmp_path: Path) -> None:
     broken = TrainingSpec("schuster1997", "copy-8", {"model.size": -1})
     experiment = dataclasses.replace(EXPERIMENT, rows=lambda scale: [ExperimentRow("one", [broken])])
-    with pytest.raises(UserError, match="-1"):
+    with pytest.raises(UserError, match=r"status 1: model: size must be at least 1"):
         train_and_measure_parallel([experiment], Workspace(tmp_path, "small"), seeds=1, jobs=2)
 
 
 def test_killed_job_is_reported_and_no_other_starts(tmp_path: Path) -> None:
     tasks = {"killed": partial(signal.raise_signal, signal.SIGKILL), "next": partial(touch, tmp_path / "started")}
     with pytest.raises(UserError, match=r"^killed: the process exited with status -9$"):
-        run_in_processes(tasks, 1, print)
+        list(run_in_processes(tasks, 1, tmp_path))
     assert not (tmp_path / "started").exists()
-
-
-def test_job_process_without_a_task_exits() -> None:
-    job = TaskProcess(choose_process_context(), "early")
-    job.process.start()
-    job.close_and_join()
-    assert job.process.exitcode == 0
 
 
 def touch(path: Path) -> None:
