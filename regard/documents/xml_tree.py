@@ -15,7 +15,7 @@ from regard.documents.escaping import escape_text
 from regard.documents.tagged_text import TaggedText
 
 MAX_XML_DEPTH = 256
-MAX_NAMESPACE_PREFIXES = 500  # in scope: each nested element that declares another one copies them all
+MAX_NAMESPACE_PREFIXES = 500  # declared by an element and those around it
 PROLOGUE = re.compile(r"(?:\s++|(?><\?.*?\?>)|(?><!--.*?-->))*+", re.DOTALL)
 DOCTYPE = r"""<!DOCTYPE(?:[^>"'\[]++|"[^"]*+"|'[^']*+')*+"""
 DOCTYPE_WITH_SUBSET = re.compile(rf"{DOCTYPE}\[")
@@ -94,26 +94,37 @@ class XmlElement:
         return descendants[::-1]
 
 
-def check_xml(text: str) -> None:
-    """Raise DocumentError for malformed XML, and for XML that declares entities."""
+def check_xml(text: str) -> list[str]:
+    """Return all element names, `{namespace}name`; raise DocumentError for malformed XML and declared entities."""
     from lxml import etree
 
     prologue = PROLOGUE.match(text)
     if DOCTYPE_WITH_SUBSET.match(text, prologue.end() if prologue else 0):
         raise DocumentError("declares XML entities, which are not supported")
-    depth = 0
+    names, depth, prefix_count = [], 0, 0
+    events = ("start", "end", "start-ns", "end-ns")
     try:
         for event, element in etree.iterparse(
-            BytesIO(text.encode()), ("start", "end"), encoding="utf-8", **SAFE_PARSER_OPTIONS
+            BytesIO(text.encode()), events, encoding="utf-8", **SAFE_PARSER_OPTIONS
         ):
-            depth += 1 if event == "start" else -1
-            if depth > MAX_XML_DEPTH:
-                raise DocumentError(f"has elements nested more than {MAX_XML_DEPTH} deep")
-            if event == "end":
+            if event == "start":
+                names.append(intern(element.tag))
+                depth += 1
+                if depth > MAX_XML_DEPTH:
+                    raise DocumentError(f"has elements nested more than {MAX_XML_DEPTH} deep")
+                if prefix_count > MAX_NAMESPACE_PREFIXES:
+                    raise DocumentError(
+                        f"has {prefix_count:,} namespace prefixes; the maximum is {MAX_NAMESPACE_PREFIXES:,}"
+                    )
+            elif event == "end":
+                depth -= 1
                 free_element(element)
+            else:
+                prefix_count += 1 if event == "start-ns" else -1
     except etree.XMLSyntaxError as error:
         reason = to_single_line(error.msg).partition(", line ")[0]
         raise DocumentError(f"is damaged or cut off; its XML cannot be read: {reason}") from error
+    return names
 
 
 def iterate_attributes(tag: str) -> Iterator[tuple[str, str]]:
@@ -122,63 +133,28 @@ def iterate_attributes(tag: str) -> Iterator[tuple[str, str]]:
         yield attribute["name"], attribute["double"] or attribute["single"] or ""
 
 
-class NamespaceResolver:
-    """Resolve names to fixed prefixes, whatever prefixes a file uses."""
-
-    def __init__(self, prefixes: Mapping[str, str]) -> None:
-        self.prefixes = prefixes  # fixed prefix of each namespace
-        self.scopes: list[dict[str, str]] = [{}]
-
-    def enter_element(self, tag: str) -> None:
-        """Enter an element, which may declare prefixes."""
-        scope = self.scopes[-1]
-        if "xmlns" in tag:
-            declared = {name: value for name, value in iterate_attributes(tag) if name.partition(":")[0] == "xmlns"}
-            scope = scope | {name.partition(":")[2]: value for name, value in declared.items()}
-            if len(scope) > MAX_NAMESPACE_PREFIXES:
-                raise DocumentError(f"has {len(scope):,} namespace prefixes; the maximum is {MAX_NAMESPACE_PREFIXES:,}")
-        self.scopes.append(scope)
-
-    def leave_element(self) -> None:
-        """Leave an element."""
-        self.scopes.pop()
-
-    def resolve_name(self, name: str) -> str:
-        """Return a name with the fixed prefix of its namespace; `?` for an unknown namespace."""
-        prefix, _, local = name.rpartition(":")
-        return intern(f"{self.prefixes.get(self.scopes[-1].get(prefix, ''), '?')}:{local}")
-
-
 def parse_xml(content: bytes, prefixes: Mapping[str, str]) -> tuple[EncodedText, XmlElement]:
-    """Parse an XML file to a tree; `prefixes` maps namespaces to fixed prefixes."""
+    """Parse an XML file to a tree; `prefixes` maps namespaces to the fixed prefixes of its names, others get `?`."""
     source = decode_declared_encoding(content, XML_DECLARATION)
-    check_xml(source.text)
-    return source, _build_tree(source.text, NamespaceResolver(prefixes))
-
-
-def _build_tree(text: str, namespaces: NamespaceResolver) -> XmlElement:
-    """Build the tree of well-formed XML."""
+    names = iter(check_xml(source.text))
     root = XmlElement("", "")
     stack, position = [root], 0
-    while (token := XML_TOKEN.match(text, position)) and not (token["close"] and len(stack) == 1):
+    while (token := XML_TOKEN.match(source.text, position)) and not (token["close"] and len(stack) == 1):
         position = token.end()
         if token["close"]:
             stack.pop().closing = intern(token[0])
-            namespaces.leave_element()
         elif token["name"]:
-            namespaces.enter_element(token[0])
-            element = XmlElement(namespaces.resolve_name(token["name"]), intern(token[0]))
+            namespace, _, local_name = next(names, "").removeprefix("{").rpartition("}")
+            element = XmlElement(intern(f"{prefixes.get(namespace, '?')}:{local_name}"), intern(token[0]))
             stack[-1].children.append(element)
-            if token[0].endswith("/>"):
-                namespaces.leave_element()
-            else:
+            if not token[0].endswith("/>"):
                 stack.append(element)
         else:
             is_text = token["text"] or token["data"] is not None
             stack[-1].children.append(XmlElement(TEXT_NODE if is_text else "", token[0]))
-    if position != len(text) or len(stack) > 1:
+    if position != len(source.text) or len(stack) > 1:
         raise DocumentError("is XML that cannot be read")
-    return root
+    return source, root
 
 
 def parse_xml_paragraphs(
