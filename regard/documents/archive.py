@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -13,7 +13,6 @@ from typing import NamedTuple
 from regard.data.readers.text import to_single_line
 from regard.documents.base import DocumentError, ParsedDocument
 
-READ_CHUNK_BYTES = 1 << 16
 LOCAL_HEADER_SIGNATURE, CENTRAL_HEADER_SIGNATURE = b"PK\x03\x04", b"PK\x01\x02"
 MIN_UNPACKED_LIMIT = 2 << 20  # bytes that any document may unpack to, however small it is
 ALLOWED_COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -69,30 +68,25 @@ def unpack_zip(content: bytes, limits: DocumentLimits) -> dict[str, ZipEntry]:
         with zipfile.ZipFile(BytesIO(content), metadata_encoding="utf-8") as file:
             infos = file.infolist()
             _check_entries(infos)
-            budget = UnpackBudget(
-                min(limits.total_bytes, max(MIN_UNPACKED_LIMIT, limits.compression_ratio * len(content)))
-            )
-            return {info.filename: ZipEntry(info, b"".join(budget.iterate_chunks(file, info))) for info in infos}
+            max_bytes = min(limits.total_bytes, max(MIN_UNPACKED_LIMIT, limits.compression_ratio * len(content)))
+            return _read_entries(file, infos, max_bytes)
     except DocumentError:
         raise
     except ZIP_ERRORS as error:
         raise DocumentError(f"is damaged or cut off, it cannot be unpacked: {to_single_line(error)}") from error
 
 
-class UnpackBudget:
-    """Number of bytes that may still be unpacked, of all files together."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = self.remaining = limit
-
-    def iterate_chunks(self, file: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-        """Yield the bytes of a file, and count them against the budget."""
+def _read_entries(file: zipfile.ZipFile, infos: Sequence[zipfile.ZipInfo], max_bytes: int) -> dict[str, ZipEntry]:
+    """Unpack files, which may have that many bytes together; the sizes that they declare are not trusted."""
+    entries, remaining = {}, max_bytes
+    for info in infos:
         with file.open(info) as member:
-            while chunk := member.read(min(READ_CHUNK_BYTES, self.remaining + 1)):
-                self.remaining -= len(chunk)
-                if self.remaining < 0:
-                    raise DocumentError(f"unpacks to more than {self.limit:,} bytes, which is more than allowed")
-                yield chunk
+            data = member.read(remaining + 1)
+        remaining -= len(data)
+        if remaining < 0:
+            raise DocumentError(f"unpacks to more than {max_bytes:,} bytes, which is more than allowed")
+        entries[info.filename] = ZipEntry(info, data)
+    return entries
 
 
 def _check_entries(infos: Sequence[zipfile.ZipInfo]) -> None:

@@ -34,42 +34,24 @@ def parse_plain_text(content: bytes) -> ParsedDocument:
     def write(translations: Sequence[str]) -> bytes:
         out = list(parts)
         for position, translation in zip(positions, translations, strict=True):
-            if not translation:
-                continue
-            before, after = _find_outer_white_space(parts[position])
-            out[position] = before + replace_line_breaks(unescape_markup(translation)).strip() + after
+            if translation:
+                line = replace_line_breaks(unescape_markup(translation)).strip()
+                out[position] = parts[position].replace(parts[position].strip(), line, 1)
         return source.encode_like_source("".join(out))
 
     return ParsedDocument([escape_text(parts[position].strip()) for position in positions], write)
 
 
-def _find_outer_white_space(line: str) -> tuple[str, str]:
-    """Return the white space at both ends of a line."""
-    core = line.strip()
-    before = len(line) - len(line.lstrip())
-    return line[:before], line[before + len(core) :]
-
-
 PO_EXTENSION = ".po"
 TEXT_PARSERS: dict[str, DocumentParser] = {
     ".txt": parse_plain_text,
-    ".html": parse_html,
-    ".htm": parse_html,
+    **dict.fromkeys((".html", ".htm"), parse_html),
     ".xhtml": parse_xhtml,
     ".srt": parse_srt,
     ".vtt": parse_vtt,
-    ".xliff": parse_xliff,
-    ".xlf": parse_xliff,
-    ".sdlxliff": parse_xliff,
-    ".mqxliff": parse_xliff,
+    **dict.fromkeys((".xliff", ".xlf", ".sdlxliff", ".mqxliff"), parse_xliff),
     PO_EXTENSION: parse_po,
-    ".md": parse_markdown,
-    ".markdown": parse_markdown,
-    ".mdown": parse_markdown,
-    ".mkd": parse_markdown,
-    ".mkdn": parse_markdown,
-    ".rmd": parse_markdown,
-    ".qmd": parse_markdown,
+    **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".rmd", ".qmd"), parse_markdown),
 }
 # Bytes that a format's parsing time depends on, besides tags; they count for the limit on tags.
 MARKUP_BYTES: dict[DocumentParser, bytes] = {
@@ -123,14 +105,12 @@ def translate_document(
             raise DocumentError(f"{to_single_line(name)} declares {declared} as its {side} language, not {known}")
     if not parsed.texts:
         return content
-    translations = translate(parsed.texts)
+    translations = [
+        translation if strip_placeholder_tags(translation).strip() else "" for translation in translate(parsed.texts)
+    ]
     if len(translations) != len(parsed.texts):
         raise ValueError(f"translate returned {len(translations)} translations for {len(parsed.texts)} texts")
-    empty = [
-        text
-        for text, translation in zip(parsed.texts, translations, strict=True)
-        if not strip_placeholder_tags(translation).strip()
-    ]
+    empty = [text for text, translation in zip(parsed.texts, translations, strict=True) if not translation]
     if warn and empty:
         for text in empty[:MAX_WARNINGS]:
             warn(
@@ -139,21 +119,17 @@ def translate_document(
             )
         if len(empty) > MAX_WARNINGS:
             warn(f"{to_single_line(name)}: {len(empty):,} of {len(parsed.texts):,} texts have no translation")
-    return parsed.write(
-        [translation if strip_placeholder_tags(translation).strip() else "" for translation in translations]
-    )
+    return parsed.write(translations)
 
 
 def _parse_document(extension: str, content: bytes, limits: DocumentLimits) -> ParsedDocument:
     if extension not in DOCUMENT_EXTENSIONS:
         raise DocumentError(f"is not in a supported document format: {', '.join(DOCUMENT_EXTENSIONS)}")
-    max_bytes = limits.text_bytes if extension in TEXT_PARSERS else limits.total_bytes
+    text_parser = TEXT_PARSERS.get(extension)
+    max_bytes = limits.text_bytes if text_parser else limits.total_bytes
     if len(content) > max_bytes:
         raise DocumentError(f"has {len(content):,} bytes; the maximum is {max_bytes:,}")
-    if extension in TEXT_PARSERS:
-        check_tag_count([content], limits, MARKUP_BYTES.get(TEXT_PARSERS[extension], b"<"))
-    return (
-        TEXT_PARSERS[extension](content)
-        if extension in TEXT_PARSERS
-        else ZIP_PARSERS[extension](unpack_zip(content, limits), limits)
-    )
+    if not text_parser:
+        return ZIP_PARSERS[extension](unpack_zip(content, limits), limits)
+    check_tag_count([content], limits, MARKUP_BYTES.get(text_parser, b"<"))
+    return text_parser(content)

@@ -9,16 +9,8 @@ from typing import NamedTuple
 from regard.documents.archive import DocumentLimits, ZipEntry, parse_zip_document
 from regard.documents.base import DocumentError, ParsedDocument
 from regard.documents.escaping import unescape_markup
-from regard.documents.tagged_text import (
-    MAX_TAG_DEPTH,
-    InlineNode,
-    OutputFragment,
-    RunStyle,
-    TaggedText,
-    make_literal,
-    nest_tag_pairs,
-)
-from regard.documents.xml_tree import TEXT_NODE, XmlElement, iterate_attributes, parse_xml, parse_xml_paragraphs
+from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, RunStyle, make_tag_node
+from regard.documents.xml_tree import TEXT_NODE, XmlElement, iterate_attributes, parse_xml_paragraphs
 
 NAMESPACES = {
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w",
@@ -76,16 +68,10 @@ def _parse_ooxml_document(
 
 
 def _parse_ooxml_part(content: bytes) -> ParsedDocument:
-    source, root = parse_xml(content, NAMESPACES)
-    return parse_xml_paragraphs(
-        source,
-        root,
-        root.find_descendants(PARAGRAPH_ELEMENTS),
-        lambda element: TaggedText(_iterate_ooxml_nodes(element, 0)),
-    )
+    return parse_xml_paragraphs(content, NAMESPACES, PARAGRAPH_ELEMENTS, _iterate_ooxml_nodes)
 
 
-def _iterate_ooxml_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
+def _iterate_ooxml_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNode]:
     """Yield the nodes of a paragraph or of an inline container, with fields merged."""
     return _merge_fields(list(_iterate_field_nodes(element, depth)))
 
@@ -96,32 +82,17 @@ def _iterate_field_nodes(element: XmlElement, depth: int) -> Iterator[FieldNode]
         if child.name in RUN_ELEMENTS:
             yield from _iterate_run_nodes(child)
         elif child.name in INLINE_CONTAINERS and depth < MAX_TAG_DEPTH:
-            opening = [
-                make_literal(child.opening),
-                *(
-                    _make_element_fragment(property_element)
-                    for property_element in child.children
-                    if property_element.name in CONTAINER_PROPERTIES
-                ),
-            ]
-            inside = nest_tag_pairs(_iterate_ooxml_nodes(child, depth + 1))
-            yield FieldNode(InlineNode(opening=opening, children=inside, closing=[make_literal(child.closing)]))
+            inside = _iterate_ooxml_nodes(child, depth + 1)
+            yield FieldNode(child.make_container_node(inside, CONTAINER_PROPERTIES))
         elif marker := RANGE_MARKER.fullmatch(child.name):
             key = f"{marker[1]} {child.find_attribute('id')}"
-            yield FieldNode(
-                InlineNode(opening=[_make_element_fragment(child)], pair_key=key, is_opening=marker[2] == "Start")
-            )
-        elif child.name not in DROPPED_ELEMENTS | CONTAINER_PROPERTIES and not (
-            child.name == TEXT_NODE and child.markup.isspace()
-        ):
-            yield FieldNode(
-                InlineNode(opening=[_make_element_fragment(child)], separates_words=child.name in SEPARATOR_ELEMENTS)
-            )
+            yield FieldNode(child.make_node(key, is_opening=marker[2] == "Start"))
+        elif child.name not in DROPPED_ELEMENTS | CONTAINER_PROPERTIES and not _is_white_space(child):
+            yield FieldNode(child.make_node(separates_words=child.name in SEPARATOR_ELEMENTS))
 
 
-def _make_element_fragment(element: XmlElement, style: RunStyle | None = None) -> OutputFragment:
-    """Build a fragment that serialises an element when the document is written."""
-    return OutputFragment(style, element.serialize)
+def _is_white_space(element: XmlElement) -> bool:
+    return element.name == TEXT_NODE and element.markup.isspace()
 
 
 def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
@@ -131,28 +102,16 @@ def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
     style = RunStyle(properties, opening, element.closing, "", "", "")
     for child in element.children:
         if child.name in TEXT_ELEMENTS:
-            tag = child.opening
-            is_preserved = dict(iterate_attributes(tag)).get("xml:space") == "preserve"
-            tag_with_space = (
-                tag if is_preserved else f"{XML_SPACE_ATTRIBUTE.sub('', tag)[:-1]}{TEXT_ELEMENTS[child.name]}>"
-            )
-            yield FieldNode(
-                InlineNode(
-                    child.text_markup, style._replace(before=tag, before_space=tag_with_space, after=child.closing)
-                )
-            )
-        elif child.name not in RUN_PROPERTIES | DROPPED_ELEMENTS and not (
-            child.name == TEXT_NODE and child.markup.isspace()
-        ):
-            field = child.find_attribute("fldCharType") if child.name == "w:fldChar" else ""
+            tag = tag_with_space = child.opening
+            if dict(iterate_attributes(tag)).get("xml:space") != "preserve":
+                tag_with_space = f"{XML_SPACE_ATTRIBUTE.sub('', tag)[:-1]}{TEXT_ELEMENTS[child.name]}>"
+            text_style = style._replace(before=tag, before_space=tag_with_space, after=child.closing)
+            yield FieldNode(InlineNode(child.text_markup, text_style))
+        elif child.name not in RUN_PROPERTIES | DROPPED_ELEMENTS and not _is_white_space(child):
+            field_role = child.find_attribute("fldCharType") if child.name == "w:fldChar" else ""
             instruction = unescape_markup(child.text_markup) if child.name == "w:instrText" else ""
-            yield FieldNode(
-                InlineNode(
-                    opening=[_make_element_fragment(child, style)], separates_words=child.name in SEPARATOR_ELEMENTS
-                ),
-                field,
-                instruction,
-            )
+            node = make_tag_node(child.serialize, separates_words=child.name in SEPARATOR_ELEMENTS, style=style)
+            yield FieldNode(node, field_role, instruction)
 
 
 def _merge_fields(field_nodes: Sequence[FieldNode]) -> Iterator[InlineNode]:
@@ -177,8 +136,10 @@ def _merge_fields(field_nodes: Sequence[FieldNode]) -> Iterator[InlineNode]:
         instruction = "".join(field_node.instruction for field_node in field_nodes[index:result])
         link = instruction.split()[:1] == ["HYPERLINK"] and result < end
         last = result if link else end
-        fragments = [
-            fragment for field_node in field_nodes[index : last + 1] for fragment in field_node.node.list_fragments()
+        fragments = [  # the result of a field is not text of the paragraph
+            fragment._replace(is_text=False)
+            for field_node in field_nodes[index : last + 1]
+            for fragment in field_node.node.list_fragments()
         ]
         yield InlineNode(opening=fragments, pair_key=f"field {end}" if link else "", is_opening=link)
         closing |= {end} if link else set()

@@ -10,6 +10,7 @@ from html.entities import html5
 from regard.tokenizers.urls import remove_urls, unescape_html
 
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][\w.-]{0,63});")
+ENTITY_SPLITTER = re.compile(f"({ENTITY.pattern})")
 # In HTML, numeric references and the oldest names need no semicolon. The longest name comes first.
 ENTITIES_WITHOUT_SEMICOLON = "|".join(sorted((name for name in html5 if name[-1] != ";"), reverse=True))
 HTML_ENTITY = rf"{ENTITY.pattern}|&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|{ENTITIES_WITHOUT_SEMICOLON})"
@@ -38,12 +39,10 @@ def has_translatable_words(text: str) -> bool:
 
 def normalize_entities(markup: str, kept_entities: Container[str] = ()) -> str:
     """Escape markup so that it is valid XML; decode entities unless they are in `kept_entities`."""
-    out, position = [], 0
-    for entity in ENTITY.finditer(markup):
-        out.append(escape_text(markup[position : entity.start()]))
-        out.append(entity[0] if entity[0] in kept_entities else escape_text(html.unescape(entity[0])))
-        position = entity.end()
-    return "".join(out) + escape_text(markup[position:])
+    parts = ENTITY_SPLITTER.split(markup)  # every second part is an entity
+    parts[::2] = map(escape_text, parts[::2])
+    parts[1::2] = [part if part in kept_entities else escape_text(html.unescape(part)) for part in parts[1::2]]
+    return "".join(parts)
 
 
 def make_html_escaper(source: str, kept_entities: Collection[str]) -> Callable[[str], str]:
@@ -96,11 +95,9 @@ def _is_harmless(before: str, sign: str, after: str) -> bool:
 
 def normalize_html_text(text: str) -> str:
     """Escape text of an HTML file strictly, where browsers tolerate a bare & or an entity without its semicolon."""
-    out, position = [], 0
-    for entity in ENTITY.finditer(text):
-        out += [escape_text(unescape_html(text[position : entity.start()])), entity[0]]
-        position = entity.end()
-    return "".join(out) + escape_text(unescape_html(text[position:]))
+    parts = ENTITY_SPLITTER.split(text)
+    parts[::2] = [escape_text(unescape_html(part)) for part in parts[::2]]
+    return "".join(parts)
 
 
 def replace_line_breaks(text: str) -> str:

@@ -31,7 +31,7 @@ from regard.documents.escaping import (
     replace_line_breaks,
     unescape_markup,
 )
-from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, OutputFragment, TaggedText
+from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, make_tag_node
 from regard.documents.xml_tree import XML_TOKEN, check_xml
 
 
@@ -67,7 +67,7 @@ NO_TRANSLATE_ATTRIBUTE = re.compile(
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class HtmlToken:
     """A tag, a span of text, or something else (comment, declaration, untranslated element)."""
 
@@ -93,13 +93,7 @@ class HtmlToken:
         if self.text:
             return InlineNode(self.text)
         pair_key = "" if self.is_standalone else self.tag_name
-        fragment = OutputFragment(None, lambda: self.source)
-        return InlineNode(
-            opening=[fragment],
-            pair_key=pair_key,
-            is_opening=not self.is_closing,
-            separates_words=self.tag_name in SEPARATOR_TAGS,
-        )
+        return make_tag_node(lambda: self.source, pair_key, not self.is_closing, self.tag_name in SEPARATOR_TAGS)
 
 
 class TranslatedAttribute(NamedTuple):
@@ -124,12 +118,11 @@ class TranslatedAttribute(NamedTuple):
         return value
 
 
-def _fill_attributes(attributes: Sequence[tuple[TranslatedAttribute, str]]) -> None:
-    """Write the translations of the attributes of one tag into it."""
-    token = attributes[0][0].token
+def _fill_attributes(token: HtmlToken, attributes: Iterable[TranslatedAttribute], translations: Iterator[str]) -> None:
+    """Write the translations of the attributes of a tag into it."""
     out, position = [], 0
-    for attribute, translation in attributes:
-        out += [token.source[position : attribute.start], attribute.format_value(translation)]
+    for attribute in attributes:
+        out += [token.source[position : attribute.start], attribute.format_value(next(translations))]
         position = attribute.end
     token.source = "".join(out) + token.source[position:]
 
@@ -151,21 +144,19 @@ def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDoc
     """Build the document of a file that is split into tokens."""
     spans = list(_split_at_block_tags(tokens))
     attributes = [attribute for span in spans for token in span for attribute in _find_translated_attributes(token)]
-    with_text = {
-        index: TaggedText(token.make_node() for token in span)
+    tagged_texts = {
+        index: tagged_text
         for index, span in enumerate(spans)
         if any(token.text.strip() for token in span)
+        and (tagged_text := TaggedText(token.make_node() for token in span)).text
     }
-    tagged_texts = {index: tagged_text for index, tagged_text in with_text.items() if tagged_text.text}
 
     def write(translations: Sequence[str]) -> bytes:
-        translated = zip(attributes, translations[: len(attributes)], strict=True)
-        for _, group in groupby(translated, key=lambda pair: id(pair[0].token)):
-            _fill_attributes(list(group))
+        remaining = iter(translations)
+        for token, of_token in groupby(attributes, key=lambda attribute: attribute.token):
+            _fill_attributes(token, of_token, remaining)
         out = ["".join(token.source for token in span) for span in spans]
-        for (index, tagged_text), translation in zip(
-            tagged_texts.items(), translations[len(attributes) :], strict=True
-        ):
+        for (index, tagged_text), translation in zip(tagged_texts.items(), remaining, strict=True):
             if translation not in ("", tagged_text.text):
                 words = (token.source for token in spans[index] if token.text)
                 source_text = "".join(source for source in words if not source.startswith("<![CDATA["))

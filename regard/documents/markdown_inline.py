@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from html.entities import html5
 
 from regard.documents.escaping import ENTITY, escape_text
-from regard.documents.tagged_text import InlineNode, make_literal
+from regard.documents.tagged_text import InlineNode, make_tag_node
 
 
 def _build_span_pattern(opening: str, closing: str) -> str:
@@ -137,30 +137,23 @@ def parse_inline(text: str, link_labels: Collection[str], escape_style: EscapeSt
     for number, token in enumerate(tokens):
         yield InlineNode(escape_style.convert_to_markup(text[position : token.start()]))
         position = token.end()
-        if token["code"] or token["opaque"]:
-            yield InlineNode(opening=[make_literal(token[0])])
-        elif token["hard"]:
-            yield InlineNode(opening=[make_literal(token[0])], separates_words=True)
+        if token["code"] or token["opaque"] or token["hard"]:
+            yield make_tag_node(token[0], separates_words=bool(token["hard"]))
         elif token["escape"]:
             yield InlineNode(escape_style.convert_escape_to_markup(token["escape"]))
         elif token["tag"]:
             name = token["tag"].lower()
             pair_key = "" if name in VOID_TAGS or token[0].endswith("/>") else name
-            yield InlineNode(
-                opening=[make_literal(token[0])],
-                pair_key=pair_key,
-                is_opening=not token["close"],
-                separates_words=name in SEPARATOR_TAGS,
-            )
+            yield make_tag_node(token[0], pair_key, not token["close"], name in SEPARATOR_TAGS)
         elif number in openings:
-            yield InlineNode(opening=[make_literal(token[0])], pair_key=f"[{number}", is_opening=True)
+            yield make_tag_node(token[0], f"[{number}", is_opening=True)
         elif number in closing:
             start, end_text = closing[number]
-            yield InlineNode(opening=[make_literal(end_text)], pair_key=f"[{start}")
+            yield make_tag_node(end_text, f"[{start}")
         elif number in pairs:
             opens = pairs[number] == number
             run = f"\0{token[0]}" if opens else f"{token[0]}\0"
-            yield InlineNode(opening=[make_literal(run)], pair_key=f"*{pairs[number]}", is_opening=opens)
+            yield make_tag_node(run, f"*{pairs[number]}", is_opening=opens)
         else:
             escape_style.unescaped.update(token[0], [token[0]])
             yield InlineNode(escape_style.convert_to_markup(token[0]))

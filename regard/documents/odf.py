@@ -7,15 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from regard.documents.archive import DocumentLimits, ZipEntry, parse_zip_document
 from regard.documents.base import DocumentError, ParsedDocument
-from regard.documents.tagged_text import (
-    MAX_TAG_DEPTH,
-    InlineNode,
-    OutputFragment,
-    TaggedText,
-    make_literal,
-    nest_tag_pairs,
-)
-from regard.documents.xml_tree import TEXT_NODE, XmlElement, parse_xml, parse_xml_paragraphs
+from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode
+from regard.documents.xml_tree import TEXT_NODE, XmlElement, parse_xml_paragraphs
 
 NAMESPACES = {"urn:oasis:names:tc:opendocument:xmlns:text:1.0": "text"}
 ODF_MIMETYPE_PREFIX = "application/vnd.oasis.opendocument."
@@ -55,28 +48,18 @@ def _parse_odf_document(entries: Mapping[str, ZipEntry], document_type: str, lim
 
 
 def _parse_odf_part(content: bytes) -> ParsedDocument:
-    source, root = parse_xml(content, NAMESPACES)
-    paragraphs = root.find_descendants(PARAGRAPH_ELEMENTS, excluding=TRACKED_CHANGES)
-    return parse_xml_paragraphs(source, root, paragraphs, lambda element: TaggedText(_iterate_odf_nodes(element, 0)))
+    return parse_xml_paragraphs(content, NAMESPACES, PARAGRAPH_ELEMENTS, _iterate_odf_nodes, TRACKED_CHANGES)
 
 
-def _iterate_odf_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
+def _iterate_odf_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNode]:
     """Yield the nodes of a paragraph or of an inline container."""
     for child in element.children:
         if child.name == TEXT_NODE:
             yield InlineNode(child.markup)
         elif child.name in INLINE_CONTAINERS and child.closing and depth < MAX_TAG_DEPTH:
-            inside = nest_tag_pairs(_iterate_odf_nodes(child, depth + 1))
-            yield InlineNode(
-                opening=[make_literal(child.opening)], children=inside, closing=[make_literal(child.closing)]
-            )
+            yield child.make_container_node(_iterate_odf_nodes(child, depth + 1))
         elif marker := RANGE_MARKER.fullmatch(child.name):
             name = child.find_attribute("name") or child.find_attribute("id") or child.find_attribute("change-id")
-            key = f"{marker[1]} {name}"
-            yield InlineNode(
-                opening=[OutputFragment(None, child.serialize)], pair_key=key, is_opening=marker[2] == "start"
-            )
+            yield child.make_node(f"{marker[1]} {name}", is_opening=marker[2] == "start")
         elif child.name not in DROPPED_ELEMENTS:
-            yield InlineNode(
-                opening=[OutputFragment(None, child.serialize)], separates_words=child.name in SEPARATOR_ELEMENTS
-            )
+            yield child.make_node(separates_words=child.name in SEPARATOR_ELEMENTS)

@@ -11,7 +11,7 @@ from regard.data.readers.po import convert_to_utf8
 from regard.data.readers.text import to_single_line
 from regard.documents.base import DocumentError, ParsedDocument
 from regard.documents.escaping import escape_text, unescape_markup
-from regard.documents.tagged_text import InlineNode, TaggedText, make_literal
+from regard.documents.tagged_text import TaggedText, iterate_tagged_nodes
 
 if TYPE_CHECKING:
     from translate.storage.pypo import pofile, pounit
@@ -71,33 +71,20 @@ def _iterate_untranslated_messages(file: pofile) -> Iterator[UntranslatedMessage
     """Yield the messages without any translation, except the header, obsolete and fuzzy ones."""
     for unit in file.units:
         done = unit.isheader() or unit.isobsolete() or unit.isfuzzy()
-        if not done and not any(map(str, _list_target_texts(unit))):
-            texts = [_parse_message_lines(str(text)) for text in _list_source_texts(unit)]
+        if not done and not any(map(str, _list_texts(unit, "target"))):
+            texts = [_parse_message_lines(str(text)) for text in _list_texts(unit, "source")]
             if any(line.text for lines in texts for line in lines):
                 yield UntranslatedMessage(unit, texts)
 
 
-def _list_source_texts(unit: pounit) -> list[str]:
-    """Return the source text; of a message with plurals the singular and the plural."""
-    return list(unit.source.strings) if unit.hasplural() else [unit.source or ""]
-
-
-def _list_target_texts(unit: pounit) -> list[str]:
-    return list(unit.target.strings) if unit.hasplural() else [unit.target or ""]
+def _list_texts(unit: pounit, side: str) -> list[str]:
+    """Return the source or target text; of a message with plurals the singular and the plural."""
+    text = getattr(unit, side)
+    return list(text.strings) if unit.hasplural() else [text or ""]
 
 
 def _parse_message_lines(text: str) -> list[TaggedText]:
-    return [TaggedText(_iterate_po_nodes(line)) for line in text.split("\n")]
-
-
-def _iterate_po_nodes(line: str) -> Iterator[InlineNode]:
-    """Yield the text and the tags of a line."""
-    position = 0
-    for tag in INLINE_TAG.finditer(line):
-        yield InlineNode(escape_text(line[position : tag.start()]))
-        position = tag.end()
-        yield InlineNode(opening=[make_literal(tag[0])], pair_key=tag["name"].lower(), is_opening=not tag["close"])
-    yield InlineNode(escape_text(line[position:]))
+    return [TaggedText(iterate_tagged_nodes(line, INLINE_TAG, escape_text)) for line in text.split("\n")]
 
 
 def _count_plural_forms(file: pofile) -> int:

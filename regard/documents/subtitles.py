@@ -6,13 +6,13 @@ Speakers are marked as `- `, `>> `, `JOHN: ` or `<v John>` at the beginning of a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from regard.documents.base import DocumentError, EncodedText, ParsedDocument, decode_utf8
 from regard.documents.escaping import escape_text, normalize_html_text, replace_line_breaks, unescape_markup
-from regard.documents.tagged_text import EscapeFunction, InlineNode, TaggedText, make_literal
+from regard.documents.tagged_text import EscapeFunction, TaggedText, iterate_tagged_nodes
 from regard.tokenizers.urls import remove_urls
 
 MUSIC_NOTES = "♩♪♫♬"
@@ -78,8 +78,6 @@ SUBTITLE_TAG_WITHOUT_GROUPS = re.sub(r"\?P<\w+>", "?:", SUBTITLE_TAG.pattern)
 SONG_START = re.compile(rf"(?:{SUBTITLE_TAG_WITHOUT_GROUPS}|\s)*+[{MUSIC_NOTES}]", re.IGNORECASE)
 MAX_CUE_LINES = 8  # a longer speech is joined to one line
 
-MarkupFunction = Callable[[str], str]
-
 
 class CueLine(NamedTuple):
     """A line of a cue: its speaker prefix, and the rest with its line end."""
@@ -125,7 +123,7 @@ def parse_vtt(content: bytes) -> ParsedDocument:
     return _parse_cues(source, normalize_html_text)
 
 
-def _parse_cues(source: EncodedText, to_markup: MarkupFunction, escape: EscapeFunction | None = None) -> ParsedDocument:
+def _parse_cues(source: EncodedText, to_markup: EscapeFunction, escape: EscapeFunction | None = None) -> ParsedDocument:
     """Parse the cues of a file; `to_markup` and `escape` convert its text to markup and back."""
     lines = [part for line in LINE.findall(source.text) for part in MID_LINE_VOICE.split(line)]
     speeches = [speech for speech in _iterate_speeches(lines, to_markup) if speech.tagged_text.text]
@@ -143,7 +141,7 @@ def _parse_cues(source: EncodedText, to_markup: MarkupFunction, escape: EscapeFu
     return ParsedDocument([speech.tagged_text.text for speech in speeches], write)
 
 
-def _iterate_speeches(lines: Sequence[str], to_markup: MarkupFunction) -> Iterator[Speech]:
+def _iterate_speeches(lines: Sequence[str], to_markup: EscapeFunction) -> Iterator[Speech]:
     """Yield the speeches of each cue: all its lines together, split where another speaker or a song begins."""
     cues = list(_iterate_cues(lines))
     transcript = _is_transcript([lines[start] for start, _ in cues])
@@ -153,10 +151,9 @@ def _iterate_speeches(lines: Sequence[str], to_markup: MarkupFunction) -> Iterat
         ]
         for first, last in pairwise([*(index for index in range(len(cue)) if _starts_speech(cue, index)), len(cue)]):
             speech_lines = cue[first:last]
-            text = "".join(line.text for line in speech_lines)
-            yield Speech(
-                start + first, speech_lines, TaggedText(_iterate_subtitle_nodes(text.rstrip("\r\n"), to_markup))
-            )
+            text = "".join(line.text for line in speech_lines).rstrip("\r\n")
+            tagged_text = TaggedText(iterate_tagged_nodes(text, TAG_OR_MUSIC_NOTE, to_markup))
+            yield Speech(start + first, speech_lines, tagged_text)
 
 
 def _iterate_cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -178,17 +175,6 @@ def _starts_speech(cue: Sequence[CueLine], index: int) -> bool:
         or line.is_standalone
         or cue[index - 1].is_standalone
     )
-
-
-def _iterate_subtitle_nodes(text: str, to_markup: MarkupFunction) -> Iterator[InlineNode]:
-    """Yield the text, the tags and the music notes of a speech."""
-    position = 0
-    for match in TAG_OR_MUSIC_NOTE.finditer(text):
-        yield InlineNode(to_markup(text[position : match.start()]))
-        position = match.end()
-        name = (match["name"] or "").lower()
-        yield InlineNode(opening=[make_literal(match[0])], pair_key=name, is_opening=not match["close"])
-    yield InlineNode(to_markup(text[position:]))
 
 
 def _split_into_lines(text: str, lines: Sequence[CueLine]) -> list[str]:

@@ -52,6 +52,7 @@ class OutputFragment(NamedTuple):
 
     style: RunStyle | None
     write: Callable[[], str]
+    is_text: bool = False
 
 
 @dataclass(slots=True)
@@ -98,14 +99,31 @@ def _is_same_style(one: RunStyle | None, other: RunStyle | None) -> bool:
     return (one and one.key) == (other and other.key)
 
 
-def make_literal(source: str, style: RunStyle | None = None) -> OutputFragment:
-    """Build a fragment with a fixed source."""
-    return OutputFragment(style, lambda: source)
+def make_tag_node(
+    source: str | Callable[[], str],
+    pair_key: str = "",
+    is_opening: bool = False,
+    separates_words: bool = False,
+    style: RunStyle | None = None,
+) -> InlineNode:
+    """Build a standalone node or, with a key, half of a pair; a callable source is called when it is written."""
+    fragment = OutputFragment(style, (lambda: source) if isinstance(source, str) else source)
+    return InlineNode(opening=[fragment], pair_key=pair_key, is_opening=is_opening, separates_words=separates_words)
+
+
+def iterate_tagged_nodes(text: str, tag_pattern: re.Pattern[str], to_markup: EscapeFunction) -> Iterator[InlineNode]:
+    """Yield the text and the tags of a paragraph; `tag_pattern` has the groups `name` and `close`."""
+    position = 0
+    for tag in tag_pattern.finditer(text):
+        yield InlineNode(to_markup(text[position : tag.start()]))
+        position = tag.end()
+        yield make_tag_node(tag[0], pair_key=(tag["name"] or "").lower(), is_opening=not tag["close"])
+    yield InlineNode(to_markup(text[position:]))
 
 
 def _make_text_fragment(text: str, style: RunStyle | None) -> OutputFragment:
     """Build a fragment of text, wrapped in its style."""
-    return make_literal(style.wrap_text(text) if style else text, style)
+    return OutputFragment(style, lambda: style.wrap_text(text) if style else text, is_text=True)
 
 
 def _join_fragments(fragments: Iterable[OutputFragment]) -> str:
@@ -368,26 +386,14 @@ class TaggedText:
     def _insert_without_tags(self, translation: str, escape: EscapeFunction) -> Iterator[OutputFragment]:
         """Yield the translation as one text in place of the first words, after tags were lost."""
         text: str | None = escape(PLACEHOLDER_TAG.sub("", translation))
-        for node in self.body.children:
-            for fragment, is_text in _iterate_fragments(node):
-                if not is_text:
-                    yield fragment
-                elif text is not None:
-                    yield _make_text_fragment(text, fragment.style)
-                    text = None
+        for fragment in (fragment for node in self.body.children for fragment in node.list_fragments()):
+            if not fragment.is_text:
+                yield fragment
+            elif text is not None:
+                yield _make_text_fragment(text, fragment.style)
+                text = None
 
 
 def _find_innermost_style(stack: Sequence[InlineNode]) -> RunStyle | None:
     """Return the style of the innermost pair that has one."""
     return next((pair.style for pair in reversed(stack) if pair.style), None)
-
-
-def _iterate_fragments(node: InlineNode) -> Iterator[tuple[OutputFragment, bool]]:
-    """Yield the fragments of a node as in the source, each with True if it is text."""
-    if node.markup:
-        yield _make_text_fragment(node.markup, node.style), True
-        return
-    yield from ((fragment, False) for fragment in node.opening)
-    for child in node.children:
-        yield from _iterate_fragments(child)
-    yield from ((fragment, False) for fragment in node.closing)

@@ -13,14 +13,7 @@ from typing import NamedTuple
 
 from regard.data.readers.xliff import UNTRANSLATED_STATES
 from regard.documents.base import DocumentError, ParsedDocument
-from regard.documents.tagged_text import (
-    MAX_TAG_DEPTH,
-    InlineNode,
-    OutputFragment,
-    TaggedText,
-    make_literal,
-    nest_tag_pairs,
-)
+from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText
 from regard.documents.xml_tree import TEXT_NODE, XmlElement, iterate_attributes, parse_xml
 
 NAMESPACES = {"": "x", "http://sdl.com/FileTypes/SdlXliff/1.0": "sdl"} | {
@@ -73,24 +66,26 @@ def _find_languages(xliff: XmlElement) -> tuple[str, str]:
 
 def _iterate_untranslated_units(root: XmlElement) -> Iterator[UntranslatedUnit]:
     """Yield the units without a translation, except those that must not be translated or are locked."""
-    pending = [root]
-    while pending:
-        element = pending.pop()
-        pending += [child for child in reversed(element.children) if child.find_attribute("translate") != "no"]
+    for element in root.walk(enters=_is_translatable):
         source, target = element.find_child("x:source"), element.find_child("x:target")
+        is_unit = element.name in UNIT_ELEMENTS and _is_translatable(element)
         # memoQ marks locked units with an attribute of the unit.
-        if element.name not in UNIT_ELEMENTS or not source or element.find_attribute("locked") == "locked":
+        if not is_unit or not source or element.find_attribute("locked") == "locked":
             continue
         segmented = element.find_child("x:seg-source")
         if segmented and (parts := _find_segments(segmented)):
             open_segments = _find_untranslated_segments(element, target, parts)
             yield from (
-                UntranslatedUnit(element, TaggedText(_iterate_xliff_nodes(part, 0)), mid)
+                UntranslatedUnit(element, TaggedText(_iterate_xliff_nodes(part)), mid)
                 for mid, part in parts.items()
                 if mid in open_segments
             )
         elif not (target and _is_translated(element, target)):
-            yield UntranslatedUnit(element, TaggedText(_iterate_xliff_nodes(source, 0)))
+            yield UntranslatedUnit(element, TaggedText(_iterate_xliff_nodes(source)))
+
+
+def _is_translatable(element: XmlElement) -> bool:
+    return element.find_attribute("translate") != "no"
 
 
 def _find_untranslated_segments(unit: XmlElement, target: XmlElement | None, segment_ids: Collection[str]) -> set[str]:
@@ -109,19 +104,16 @@ def _find_untranslated_segments(unit: XmlElement, target: XmlElement | None, seg
 def _find_segments(element: XmlElement) -> dict[str, XmlElement]:
     """Return the outermost segments of a <seg-source> or of a target, by their mid."""
     segments: dict[str, XmlElement] = {}
-    pending = [element]
-    while pending:
-        current = pending.pop()
-        mid = (
-            current.find_attribute("mid")
-            if current.name == "x:mrk" and current.find_attribute("mtype") == "seg"
-            else ""
-        )
-        if mid:
-            segments.setdefault(mid, current)
-        else:
-            pending += reversed(current.children)
+    for part in element.walk(enters=lambda part: not _find_segment_id(part)):
+        if mid := _find_segment_id(part):
+            segments.setdefault(mid, part)
     return segments
+
+
+def _find_segment_id(element: XmlElement) -> str:
+    """Return the mid of a segment; "" for other elements."""
+    is_segment = element.name == "x:mrk" and element.find_attribute("mtype") == "seg"
+    return element.find_attribute("mid") if is_segment else ""
 
 
 def _find_trados_segments(unit: XmlElement) -> list[XmlElement]:
@@ -142,27 +134,18 @@ def _is_marked_untranslated(element: XmlElement) -> bool:
     return element.name in FILLED_STATES and element.find_attribute("state") in UNTRANSLATED_STATES
 
 
-def _iterate_xliff_nodes(element: XmlElement, depth: int) -> Iterator[InlineNode]:
+def _iterate_xliff_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNode]:
     """Yield the text and inline elements of a source."""
     for child in element.children:
-        fragment = OutputFragment(None, child.serialize)
         if child.name == TEXT_NODE:
             yield InlineNode(child.markup)
-        elif (
-            child.name in INLINE_CONTAINERS
-            and child.closing
-            and depth < MAX_TAG_DEPTH
-            and child.find_attribute("translate") != "no"
-        ):
-            inside = nest_tag_pairs(_iterate_xliff_nodes(child, depth + 1))
-            yield InlineNode(
-                opening=[make_literal(child.opening)], children=inside, closing=[make_literal(child.closing)]
-            )
+        elif child.name in INLINE_CONTAINERS and child.closing and depth < MAX_TAG_DEPTH and _is_translatable(child):
+            yield child.make_container_node(_iterate_xliff_nodes(child, depth + 1))
         elif child.name in OPENING_CODES | CLOSING_CODES:
             key = child.find_attribute("startRef") or child.find_attribute("rid") or child.find_attribute("id")
-            yield InlineNode(opening=[fragment], pair_key=f"code {key}", is_opening=child.name in OPENING_CODES)
+            yield child.make_node(f"code {key}", is_opening=child.name in OPENING_CODES)
         else:
-            yield InlineNode(opening=[fragment])
+            yield child.make_node()
 
 
 def _fill_target(translated_units: Sequence[tuple[UntranslatedUnit, str]], has_states: bool) -> None:
@@ -195,11 +178,11 @@ def _fill_target(translated_units: Sequence[tuple[UntranslatedUnit, str]], has_s
 
 def _insert_target(unit: XmlElement) -> XmlElement:
     """Insert an empty target after the source, with the same white space before it."""
-    children, source = unit.children, unit.find_child("x:source")
+    children, source = unit.children, next(child for child in unit.children if child.name == "x:source")
     before = unit.find_child("x:seg-source") or source
     index = next(index for index, child in enumerate(children) if child is before)
     space = [child for child in children[:index][-1:] if child.name == TEXT_NODE]
-    prefix = source.prefix if source else ""
+    prefix = "".join(source.opening[1:].split()[0].rpartition(":")[:2])
     target = XmlElement("x:target", f"<{prefix}target>", f"</{prefix}target>")
     children[index + 1 : index + 1] = [*space, target]
     return target
@@ -235,26 +218,19 @@ def _insert_segments(target: XmlElement, source_copy: list[XmlElement]) -> None:
     if leading:
         siblings, index = positions[id(leading[0])]
         leading += filter(_is_white_space, siblings[index + 1 : index + 2])
-    pending = [target]
-    while pending:
-        children = pending.pop().children
-        pending += children
-        children[:] = [
+    for parent in list(target.walk()):
+        parent.children = [
             new_child
-            for child in children
+            for child in parent.children
             for new_child in [*(leading if child is first else ()), child, *following.get(id(child), ())]
         ]
 
 
 def _find_positions(root: XmlElement) -> dict[int, tuple[list[XmlElement], int]]:
     """Return, for the id of each descendant, the list that contains it and its index there."""
-    positions: dict[int, tuple[list[XmlElement], int]] = {}
-    pending = [root]
-    while pending:
-        children = pending.pop().children
-        positions.update((id(child), (children, index)) for index, child in enumerate(children))
-        pending += children
-    return positions
+    return {
+        id(child): (parent.children, index) for parent in root.walk() for index, child in enumerate(parent.children)
+    }
 
 
 def _is_white_space(element: XmlElement) -> bool:
@@ -266,7 +242,7 @@ def _copy_segments(unit: XmlElement) -> list[XmlElement]:
     source = unit.find_child("x:seg-source")
     copies = copy.deepcopy(source.children) if source else []
     for mrk in _find_segments(XmlElement("", "", children=copies)).values():
-        if TaggedText(_iterate_xliff_nodes(mrk, 0)).text:
+        if TaggedText(_iterate_xliff_nodes(mrk)).text:
             mrk.replace_content("")
     return copies
 

@@ -12,7 +12,7 @@ from regard.data.readers.text import to_single_line
 from regard.data.readers.xml_stream import SAFE_PARSER_OPTIONS, free_element
 from regard.documents.base import XML_DECLARATION, DocumentError, EncodedText, ParsedDocument, decode_declared_encoding
 from regard.documents.escaping import escape_text
-from regard.documents.tagged_text import TaggedText
+from regard.documents.tagged_text import InlineNode, OutputFragment, TaggedText, make_tag_node, nest_tag_pairs
 
 MAX_XML_DEPTH = 256
 MAX_NAMESPACE_PREFIXES = 500  # declared by an element and those around it
@@ -49,12 +49,6 @@ class XmlElement:
         is_data = self.opening.startswith(CDATA_START)
         return escape_text(self.opening.removeprefix(CDATA_START).removesuffix("]]>")) if is_data else self.opening
 
-    @property
-    def prefix(self) -> str:
-        """The namespace prefix in the file, with its colon."""
-        tag = XML_TOKEN.match(self.opening)
-        return "".join((tag["name"] if tag else "").rpartition(":")[:2])
-
     def find_attribute(self, name: str) -> str:
         """Return an attribute by its local name; "" if there is none."""
         return next((value for key, value in iterate_attributes(self.opening) if key.rpartition(":")[2] == name), "")
@@ -72,16 +66,29 @@ class XmlElement:
 
     def serialize(self) -> str:
         """Return the source of the element."""
-        out: list[str] = []
-        self.append_source(out)
-        return "".join(out)
+        return self.opening + "".join(child.serialize() for child in self.children) + self.closing
 
-    def append_source(self, out: list[str]) -> None:
-        """Append the source of the element, in parts."""
-        out.append(self.opening)
-        for child in self.children:
-            child.append_source(out)
-        out.append(self.closing)
+    def make_node(self, pair_key: str = "", is_opening: bool = False, separates_words: bool = False) -> InlineNode:
+        """Build a standalone node of a tagged text or, with a key, half of a pair."""
+        return make_tag_node(self.serialize, pair_key, is_opening, separates_words)
+
+    def make_container_node(self, children: Iterable[InlineNode], properties: Collection[str] = ()) -> InlineNode:
+        """Build a pair of a tagged text; children named in `properties` belong to its beginning."""
+        opening = [child.serialize for child in self.children if child.name in properties]
+        return InlineNode(
+            opening=[OutputFragment(None, write) for write in [lambda: self.opening, *opening]],
+            children=nest_tag_pairs(children),
+            closing=[OutputFragment(None, lambda: self.closing)],
+        )
+
+    def walk(self, enters: Callable[[XmlElement], bool] = lambda element: True) -> Iterator[XmlElement]:
+        """Yield the element and its descendants in order; children only of elements that it `enters`."""
+        pending = [self]
+        while pending:
+            element = pending.pop()
+            yield element
+            if enters(element):
+                pending += reversed(element.children)
 
     def find_descendants(self, names: Collection[str], excluding: Collection[str] = ()) -> list[XmlElement]:
         """Return all elements of these names, inner ones first, but not those inside `excluding`."""
@@ -104,9 +111,7 @@ def check_xml(text: str) -> list[str]:
     names, depth, prefix_count = [], 0, 0
     events = ("start", "end", "start-ns", "end-ns")
     try:
-        for event, element in etree.iterparse(
-            BytesIO(text.encode()), events, encoding="utf-8", **SAFE_PARSER_OPTIONS
-        ):
+        for event, element in etree.iterparse(BytesIO(text.encode()), events, encoding="utf-8", **SAFE_PARSER_OPTIONS):
             if event == "start":
                 names.append(intern(element.tag))
                 depth += 1
@@ -158,13 +163,19 @@ def parse_xml(content: bytes, prefixes: Mapping[str, str]) -> tuple[EncodedText,
 
 
 def parse_xml_paragraphs(
-    encoded: EncodedText,
-    root: XmlElement,
-    paragraphs: Iterable[XmlElement],
-    parse_paragraph: Callable[[XmlElement], TaggedText],
+    content: bytes,
+    prefixes: Mapping[str, str],
+    names: Collection[str],
+    iterate_nodes: Callable[[XmlElement], Iterable[InlineNode]],
+    excluding: Collection[str] = (),
 ) -> ParsedDocument:
-    """Build the document of a tree; inner paragraphs come, and are written, before outer ones."""
-    tagged_texts = [(element, parse_paragraph(element)) for element in paragraphs if element.children]
+    """Parse an XML file whose texts are the elements of these names, outside of elements in `excluding`.
+
+    Inner paragraphs come, and are written, before outer ones.
+    """
+    encoded, root = parse_xml(content, prefixes)
+    paragraphs = [element for element in root.find_descendants(names, excluding) if element.children]
+    tagged_texts = [(element, TaggedText(iterate_nodes(element))) for element in paragraphs]
     translatable = [(element, tagged_text) for element, tagged_text in tagged_texts if tagged_text.text]
 
     def write(translations: Sequence[str]) -> bytes:
