@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from regard.models import Seq2Seq
+from regard.special_tokens import SPECIAL_TOKENS
+
+
+class VocabularySubset:
+    """Some ids of a vocabulary, numbered anew in their order; special symbols come first and keep their ids."""
+
+    def __init__(self, ids: Iterable[int]) -> None:
+        self.ids = sorted({*range(len(SPECIAL_TOKENS)), *ids})
+        self.local_ids = {id: local for local, id in enumerate(self.ids)}
+
+    def contains(self, tokens: Iterable[int]) -> bool:
+        """Return whether all tokens are in the subset."""
+        return self.local_ids.keys() >= set(tokens)
+
+    def to_local(self, tokens: Iterable[int]) -> list[int]:
+        """Return the tokens' ids within the subset."""
+        return [self.local_ids[token] for token in tokens]
 
 
 def narrowed(model: Any, words: Sequence[int]) -> Any:

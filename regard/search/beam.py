@@ -2,7 +2,7 @@
 
 A hypothesis that ends leaves the beam, which is narrower by one from then on (Sutskever et al. 2014, section 3.2). A
 sentence is done when its beam is empty, at its length limit, or when no active hypothesis can still become one of its
-n best. The loop, in `DecodingLoop.add` and `DecodingLoop.step`:
+n best. The loop, in `BeamSearch.add` and `BeamSearch.step`:
 
 1. encode: run the encoder and start the decoder
 2. expand: repeat the decoder state for each hypothesis of a beam
@@ -16,34 +16,32 @@ n best. The loop, in `DecodingLoop.add` and `DecodingLoop.step`:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from regard.errors import make_nan_error
+from regard.fast.decoding.board import LONGEST
+from regard.fast.decoding.numpy_search import search_fast
+from regard.fast.narrow import VocabularySubset, narrowed
+from regard.fast.switch import wanted
 from regard.fast.topk import topk
-from regard.models.hypothesis import Hypothesis, SearchOptions
-from regard.search.constraints import (
-    Constraint,
-    ForcedPhrases,
-    Phrase,
-    PhraseProgress,
-    Prefix,
-    UnsatisfiableConstraintError,
-    build_constraints,
-    min_length_with_phrases,
-)
+from regard.models.hypothesis import Floats, Hypothesis, SearchOptions
+from regard.search import constraints
+from regard.search.constraints import Phrase, PhraseProgress, Prefix
 from regard.search.ensemble import Ensemble, SearchModel
-from regard.search.fast_search import try_fast_search
 from regard.search.scorer import Scorer
-from regard.search.sentence_state import Selection, SentenceState
 from regard.special_tokens import BOS, EOS, PAD
 
 T = TypeVar("T")
 DEFAULTS = SearchOptions()
-StepCallback = Callable[[Sequence[SentenceState], Selection], None]
+Prefixes = Sequence[Sequence[int]] | None
+Forced = Sequence[Sequence[Phrase | Sequence[int]]] | None
+StepCallback = Callable[[Sequence["SentenceState"], "Selection"], None]
 
 
 def search(
@@ -52,8 +50,8 @@ def search(
     lengths: Tensor,
     options: SearchOptions = DEFAULTS,
     *,
-    prefix: Sequence[Sequence[int]] | None = None,
-    force: Sequence[Sequence[Phrase | Sequence[int]]] | None = None,
+    prefix: Prefixes = None,
+    force: Forced = None,
     **changes: Any,
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` targets of each source, best first.
@@ -65,91 +63,150 @@ def search(
         options: the search options; see `SearchOptions`.
         prefix: first tokens of each target.
         force: phrases that each target must contain, anywhere.
-        changes: fields of `options` with other values: `search(model, source, lengths, beam=4, n_best=2)`.
+        changes: fields of `options` with other values: `search(model, source, lengths, beam=4, n_best=2)`; most used
+            are `beam=5`, `n_best=1`, `max_length=None` and `length_penalty=0.6`.
 
     PAD and BOS are never produced.
     """
-    options, models = replace(options, **changes), Ensemble(model_or_models)
-    prefixes, phrases = check_per_source(prefix, len(lengths), "prefix"), check_per_source(force, len(lengths), "force")
-    if not any(prefixes) and not any(phrases):
-        fast = try_fast_search(models, source, lengths, options)
+    options, models, sizes = replace(options, **changes), Ensemble(model_or_models), lengths.tolist()
+    forced = [*check_per_source(prefix, len(sizes), "prefix"), *check_per_source(force, len(sizes), "force")]
+    if find_fast_search_obstacle(options, sizes, any(forced)) is None:
+        fast = search_fast(models, source, lengths, options, Scorer(options.length_penalty).length_divisor)
         if fast is not None:
             return fast
     searcher = BeamSearch(models, options)
     searcher.add(source, lengths, prefix=prefix, force=force)
-    found: list[list[Hypothesis]] = [[] for _ in lengths]
-    while searcher.num_active:
-        for index, hypotheses in searcher.step():
-            found[index] = hypotheses
-    return found
+    return searcher.finish()
 
 
-class BeamSearch:
-    """A beam search one step at a time; sources may be added between any two steps (continuous batching).
+def find_fast_search_obstacle(options: SearchOptions, source_lengths: Sequence[int], forced: bool) -> str | None:
+    """Return why only the loop of `BeamSearch` can run a search; None if faster ones with the same results can."""
+    if not wanted():
+        return "REGARD_FAST is 0"
+    if forced or options.has_constraints:
+        return "constraints or a coverage penalty"
+    if not source_lengths:
+        return "no sources"
+    return f"a limit of more than {LONGEST} tokens" if max(options.max_lengths(source_lengths)) > LONGEST else None
 
-    Sources are numbered in the order in which they are added. `on_step` is called after each step with the sentences
-    and the continuations selected for them.
+
+def search_restricted(
+    words: Iterable[int],
+    models: Sequence[SearchModel],
+    source: Tensor,
+    lengths: Tensor,
+    options: SearchOptions = DEFAULTS,
+    *,
+    prefix: Prefixes = None,
+    force: Forced = None,
+    **changes: Any,
+) -> list[list[Hypothesis]]:
+    """Run `search` with these options over targets that contain only these word ids (a vocabulary shortlist).
+
+    Special symbols and the tokens of prefixes and forced phrases are always included. Probabilities are normalised over
+    the words included. A user's own `constraints` are refused: they know the ids of the whole vocabulary.
+    """
+    options = replace(options, **changes)
+    if options.constraints:
+        raise ValueError("constraints of your own need the whole vocabulary: search without a shortlist")
+    prefixes = check_per_source(prefix, len(lengths), "prefix")
+    phrases = constraints.check_phrases(check_per_source(force, len(lengths), "force"))
+    forced = [*prefixes, *(phrase.tokens for some in phrases for phrase in some)]
+    subset = VocabularySubset([*words, *(token for tokens in forced for token in tokens)])
+    found = search(
+        [narrowed(model, subset.ids) for model in models],
+        source,
+        lengths,
+        replace(options, forbid=[subset.to_local(tokens) for tokens in options.forbid if subset.contains(tokens)]),
+        prefix=[subset.to_local(tokens) for tokens in prefixes],
+        force=[[phrase.map_ids(subset.local_ids) for phrase in some] for some in phrases],
+    )
+    return [[one._replace(tokens=[subset.ids[id] for id in one.tokens]) for one in some] for some in found]
+
+
+def check_per_source(given: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
+    """Return one entry for each source of the batch; None stands for empty ones."""
+    if given is not None and len(given) != batch:
+        raise ValueError(f"{name} has {len(given)} entries for {batch} sources; pass one for each")
+    return [()] * batch if given is None else given
+
+
+class Selection(NamedTuple):
+    """The continuations selected at a step for each of A sentences; an unused slot has log-probability -inf."""
+
+    log_probs: Tensor  # (A, beam), best first; of the whole hypothesis
+    parents: Tensor  # (A, beam): row of the hypothesis that each extends
+    tokens: Tensor  # (A, beam): token that it is extended by
+
+
+@dataclass
+class SentenceState:
+    """One source while it is searched, with the parents, tokens and attention of every step on the host.
+
+    Rows are numbered within the sentence.
     """
 
-    def __init__(
+    index: int  # in the order in which sources were added to the search
+    source_length: int
+    max_length: int  # of its target, EOS included
+    phrases: Sequence[Phrase] = ()  # that its target must contain
+    progress: list[PhraseProgress] = field(default_factory=list)  # of each row
+    parents: list[Sequence[int]] = field(default_factory=list)  # row at step t -> row at step t-1
+    tokens: list[Sequence[int]] = field(default_factory=list)  # row at step t -> its newest token
+    attention: list[Floats] = field(default_factory=list)  # (rows, S) at step t: attention for the token after it
+    finished: list[Hypothesis] = field(default_factory=list)
+    truncated: list[Hypothesis] = field(default_factory=list)  # at max_length
+    done: bool = False
+
+    def rank_hypotheses(self) -> list[Hypothesis]:
+        """Return the hypotheses, best first; truncated ones only if none finished."""
+        return sort_by_score(self.finished or self.truncated)
+
+    def collect(
         self,
-        models: Ensemble | SearchModel | Sequence[SearchModel],
-        options: SearchOptions = DEFAULTS,
-        on_step: StepCallback | None = None,
-    ) -> None:
-        self.options = options
-        self.selector = TopKSelector(options.beam, options.n_best)
-        self.num_added = 0
-        self.loop = DecodingLoop(
-            models if isinstance(models, Ensemble) else Ensemble(models),
-            self.selector,
-            Scorer(options.length_penalty, options.coverage_penalty),
-            build_constraints(options),
-            options.attention or bool(options.coverage_penalty),
-            on_step,
-        )
+        log_probs: Sequence[float],
+        parents: Sequence[int],
+        tokens: Sequence[int],
+        attention: Floats | None,
+        scorer: Scorer,
+    ) -> float:
+        """Record one step and collect the hypotheses that end with it; return the best log-probability still active.
 
-    @property
-    def num_active(self) -> int:
-        """Return the number of sources that are not done."""
-        return len(self.loop.active)
+        `log_probs`, `parents` and `tokens` are one row of a `Selection`; `attention` (rows, S) is that of the parents.
+        """
+        if math.isnan(sum(log_probs)):
+            raise make_nan_error(len(self.parents) + 1)
+        self.parents.append(parents)
+        self.tokens.append(tokens)
+        if attention is not None:
+            self.attention.append(attention)
+        is_last = len(self.parents) >= self.max_length
+        if not is_last and EOS not in tokens:  # at most steps nothing ends
+            return max(log_probs)
+        best_active = -math.inf
+        for row, (log_prob, token) in enumerate(zip(log_probs, tokens, strict=True)):
+            if log_prob > -math.inf and (token == EOS or is_last):
+                path, weights = self._backtrack(row)
+                hypothesis = scorer.score(path, log_prob, weights)
+                (self.finished if token == EOS else self.truncated).append(hypothesis)
+            else:
+                best_active = max(best_active, log_prob)
+        return best_active
 
-    @torch.inference_mode()
-    def add(
-        self,
-        source: Tensor,
-        lengths: Tensor,
-        *,
-        prefix: Sequence[Sequence[int]] | None = None,
-        force: Sequence[Sequence[Phrase | Sequence[int]]] | None = None,
-    ) -> None:
-        """Add sources (B, S) to the search; arguments as for `search`."""
-        prefixes = check_per_source(prefix, len(lengths), "prefix")
-        phrases = [[as_phrase(item) for item in some] for some in check_per_source(force, len(lengths), "force")]
-        given = list(zip(prefixes, phrases, strict=True))
-        sizes = lengths.tolist()
-        forced = [len(first) + sum(len(phrase.tokens) for phrase in some) for first, some in given]
-        limits = self.options.max_lengths(sizes, forced)
-        for (first, some), limit in zip(given, limits, strict=True):
-            needed = min_length_with_phrases(first, some)
-            if some and needed >= limit:
-                raise UnsatisfiableConstraintError(
-                    f"{needed} tokens to force do not fit, with EOS, into max_length {limit}"
-                )
-        sentences = [
-            SentenceState(index, size, limit)
-            for index, (size, limit) in enumerate(zip(sizes, limits, strict=True), self.num_added)
-        ]
-        begun = Prefix(prefixes, limits, source.device)
-        for sentence, some in zip(sentences, phrases, strict=True):
-            self.selector.phrases.add(sentence.index, some)
-        self.loop.add(source, lengths, sentences, begun)
-        self.num_added += len(sentences)
+    def _backtrack(self, row: int) -> tuple[list[int], Floats | None]:
+        """Return tokens and attention of the hypothesis that ends in `row` of the last step."""
+        tokens, attention = [], []
+        for step in range(len(self.parents) - 1, -1, -1):
+            tokens.append(self.tokens[step][row])
+            row = self.parents[step][row]
+            if self.attention:
+                attention.append(self.attention[step][row, : self.source_length])
+        return tokens[::-1], np.stack(attention[::-1]) if attention else None
 
-    @torch.inference_mode()
-    def step(self) -> list[tuple[int, list[Hypothesis]]]:
-        """Run one step for all active sources; return (source number, n best hypotheses) of those that are done."""
-        return [(sentence.index, self.selector.n_best_of(sentence)) for sentence in self.loop.step()]
+
+def sort_by_score(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Return the hypotheses, best first; equal ones keep their order."""
+    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
 
 
 class Selector(Protocol):
@@ -166,6 +223,59 @@ class Selector(Protocol):
         """Return whether no active hypothesis of a sentence is needed; the best of them has this log-probability."""
         ...
 
+    def rank_results(self, sentence: SentenceState) -> list[Hypothesis]:
+        """Return the hypotheses of a sentence that is done, best first."""
+        ...
+
+
+class TopKSelector:
+    """Selects the best continuations, as many as hypotheses of the sentence have not ended yet."""
+
+    def __init__(self, width: int, n_best: int) -> None:
+        self.width = width
+        self.n_best = n_best
+        self.initial_width = 1  # all rows of a sentence would begin as the same hypothesis
+
+    def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
+        """See `Selector`."""
+        widths = [self.width - len(sentence.finished) for sentence in active]
+        if any(sentence.phrases for sentence in active):
+            constraints.block_eos(log_probs, active)
+            totals = scores[..., None] + log_probs.view(*scores.shape, -1)
+            selection = constraints.allocate_beams(totals, select_topk(scores, log_probs), active, widths)
+        else:
+            selection = select_topk(scores, log_probs)
+        if min(widths) == self.width:
+            return selection
+        device = scores.device
+        unused = torch.arange(self.width, device=device) >= torch.tensor(widths, device=device)[:, None]
+        return selection._replace(log_probs=selection.log_probs.masked_fill(unused, -torch.inf))
+
+    def is_done(self, sentence: SentenceState, best_active: float, scorer: Scorer) -> bool:
+        """Return whether the n best have finished and no active hypothesis can score more."""
+        if len(sentence.finished) < self.n_best:
+            return False
+        return sentence.rank_hypotheses()[self.n_best - 1].score >= scorer.upper_bound(best_active, sentence.max_length)
+
+    def rank_results(self, sentence: SentenceState) -> list[Hypothesis]:
+        """Return the best hypotheses; of truncated ones those with most of the forced phrases."""
+        ranked, phrases = sentence.rank_hypotheses(), sentence.phrases
+        if phrases:
+            ranked.sort(key=lambda hypothesis: -PhraseProgress.of_tokens(hypothesis.tokens, phrases).num_met(phrases))
+        return ranked[: self.n_best]
+
+
+def select_topk(scores: Tensor, log_probs: Tensor) -> Selection:
+    """Return the `beam` best continuations of each sentence, of scores (A, beam) and log-probabilities (A·beam, V)."""
+    num_sentences, beam = scores.shape
+    values, tokens = topk(log_probs, min(beam, log_probs.shape[1]))  # no row contributes more than these
+    if beam == 1:
+        return Selection(scores + values, torch.arange(num_sentences, device=tokens.device)[:, None], tokens)
+    best, indices = (scores.flatten()[:, None] + values).view(num_sentences, -1).topk(beam, -1)
+    first_rows = beam * torch.arange(num_sentences, device=indices.device)[:, None]
+    parents = indices // values.shape[1] + first_rows
+    return Selection(best, parents, tokens.view(num_sentences, -1).gather(1, indices))
+
 
 @dataclass
 class SentenceGroup:
@@ -177,35 +287,30 @@ class SentenceGroup:
     tokens: Tensor  # (R, t) tokens so far; only kept if constraints or a prefix need them
     num_steps: int = 0
 
-    def constrain(self, log_probs: Tensor, allowed: Tensor, constraints: Sequence[Constraint]) -> Tensor:
-        """Return what is allowed (R, V) of the model's log-probabilities (R, V); nothing is renormalised."""
-        for constraint in constraints:
-            constraint(allowed, self.tokens, self.rows)
-        return self.prefix.apply(allowed, log_probs, self.num_steps, self.rows)
 
+class BeamSearch:
+    """A search one step at a time; sources may be added between any two steps (continuous batching).
 
-class DecodingLoop:
-    """The loop that beam search and sampling share (steps 1 to 7 of the module's docstring).
-
-    A sentence has `selector.width` rows while it is active; rows without an active hypothesis have score -inf.
-    Hypotheses have attention if `attention` is set.
+    Sources are numbered in the order in which they are added. `on_step` is called after each step with the sentences
+    and the continuations selected for them. A sentence has `selector.width` rows while it is active; rows without an
+    active hypothesis have score -inf.
     """
 
     def __init__(
         self,
-        models: Ensemble,
-        selector: Selector,
-        scorer: Scorer,
-        constraints: Sequence[Constraint],
-        attention: bool = True,
+        models: Ensemble | SearchModel | Sequence[SearchModel],
+        options: SearchOptions = DEFAULTS,
         on_step: StepCallback | None = None,
+        selector: Selector | None = None,
     ) -> None:
-        self.models = models
-        self.selector = selector
-        self.scorer = scorer
-        self.constraints = constraints
-        self.attention = attention
+        self.models = models if isinstance(models, Ensemble) else Ensemble(models)
+        self.options = options
         self.on_step = on_step
+        self.selector = selector or TopKSelector(options.beam, options.n_best)
+        self.scorer = Scorer(options.length_penalty, options.coverage_penalty)
+        self.constraints = constraints.build_constraints(options)
+        self.needs_attention = options.attention or bool(options.coverage_penalty)
+        self.num_added = 0
         self.groups: list[SentenceGroup] = []  # oldest first, here and in every tensor
         self.states: list[Any]
         self.tokens: Tensor  # (R,) newest token of each row
@@ -218,11 +323,26 @@ class DecodingLoop:
         """Return the sentences that are not done, in the order of their rows."""
         return [sentence for group in self.groups for sentence in group.sentences]
 
-    def add(self, source: Tensor, lengths: Tensor, sentences: Sequence[SentenceState], prefix: Prefix) -> None:
-        """Add sentences with their sources (B, S) and lengths (B,)."""
+    @property
+    def num_active(self) -> int:
+        """Return the number of sources that are not done."""
+        return len(self.active)
+
+    @torch.inference_mode()
+    def add(self, source: Tensor, lengths: Tensor, *, prefix: Prefixes = None, force: Forced = None) -> None:
+        """Add sources (B, S) to the search; arguments as for `search`."""
+        sizes, width = lengths.tolist(), self.selector.width
+        prefixes = check_per_source(prefix, len(sizes), "prefix")
+        phrases = constraints.check_phrases(check_per_source(force, len(sizes), "force"))
+        limits = constraints.find_max_lengths(self.options, sizes, prefixes, phrases)
+        begun = Prefix(prefixes, source.device)
+        sentences = [
+            SentenceState(index, size, limit, some, [PhraseProgress.of_tokens((), some)] * width)
+            for index, (size, limit, some) in enumerate(zip(sizes, limits, phrases, strict=True), self.num_added)
+        ]
         if not sentences:
             return
-        width = self.selector.width
+        self.num_added += len(sentences)
         rows = torch.arange(len(sentences), device=source.device).repeat_interleave(width)
         with self.models.eval_mode():
             # 1. Encode.
@@ -237,15 +357,16 @@ class DecodingLoop:
             tokens, scores = torch.cat((self.tokens, tokens)), torch.cat((self.scores, scores))
         self.states, self.tokens, self.scores = states, tokens, scores
         self.source_size = max(self.source_size, source.shape[1])
-        self.groups.append(SentenceGroup(list(sentences), prefix, rows, rows.new_empty(len(rows), 0)))
+        self.groups.append(SentenceGroup(sentences, begun, rows, rows.new_empty(len(rows), 0)))
 
-    def step(self) -> list[SentenceState]:
-        """Extend every active hypothesis by one token; return the sentences that are done with it."""
+    @torch.inference_mode()
+    def step(self) -> list[tuple[int, list[Hypothesis]]]:
+        """Extend every active hypothesis by one token; return (source number, hypotheses) of those that are done."""
         active = self.active
         # 3. Step.
         with self.models.eval_mode():
             log_probs, self.states, attention = self.models.step(
-                self.states, self.tokens, self.source_size if self.attention else None
+                self.states, self.tokens, self.source_size if self.needs_attention else None
             )
         # 4. Constrain.
         log_probs = self._constrain(log_probs)
@@ -257,7 +378,14 @@ class DecodingLoop:
             self.on_step(active, selection)
         # 7. Advance.
         self._advance(selection, [index for index, sentence in enumerate(active) if not sentence.done])
-        return [sentence for sentence in active if sentence.done]
+        return [(sentence.index, self.selector.rank_results(sentence)) for sentence in active if sentence.done]
+
+    def finish(self) -> list[list[Hypothesis]]:
+        """Run all steps; return the hypotheses of every source that was added and not done before."""
+        found: dict[int, list[Hypothesis]] = {}
+        while self.groups:
+            found.update(self.step())
+        return [found[index] for index in sorted(found)]
 
     def _constrain(self, log_probs: Tensor) -> Tensor:
         """Return log-probabilities (R, V) with -inf for tokens that may not follow; PAD and BOS never do."""
@@ -268,14 +396,17 @@ class DecodingLoop:
             return allowed
         sizes = [self.selector.width * len(group.sentences) for group in self.groups]
         parts = zip(self.groups, torch.split(log_probs, sizes), torch.split(allowed, sizes), strict=True)
-        constrained = [group.constrain(given, part, self.constraints) for group, given, part in parts]
+        constrained = []
+        for group, given, part in parts:
+            for constraint in self.constraints:
+                constraint(part, group.tokens, group.rows)
+            constrained.append(group.prefix.apply(part, given, group.num_steps, group.rows))
         return torch.cat(constrained) if len(constrained) > 1 else constrained[0]  # no copy of a single group
 
     def _collect(self, active: Sequence[SentenceState], selection: Selection, attention: Tensor | None) -> None:
         """Take the hypotheses that end from each sentence's beam, and mark sentences that are done."""
         width = self.selector.width
-        first_rows = width * torch.arange(len(active), device=selection.parents.device)[:, None]
-        by_sentence = selection._replace(parents=selection.parents - first_rows)
+        by_sentence = selection._replace(parents=selection.parents % width)
         weights = None if attention is None else attention.float().cpu().numpy()
         rows = zip(active, *(part.tolist() for part in by_sentence), strict=True)
         for index, (sentence, log_probs, parents, tokens) in enumerate(rows):
@@ -315,68 +446,3 @@ class DecodingLoop:
                 group.tokens = torch.cat((group.tokens[kept], self.tokens[own, None]), 1)
             first_row += num_rows
         self.groups = [group for group in self.groups if group.sentences]
-
-
-class TopKSelector:
-    """Selects the best continuations, as many as hypotheses of the sentence have not ended yet."""
-
-    def __init__(self, width: int, n_best: int) -> None:
-        self.width = width
-        self.n_best = n_best
-        self.phrases = ForcedPhrases(width)
-        self.initial_width = 1  # all rows of a sentence would begin as the same hypothesis
-
-    def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
-        """See `Selector`."""
-        forced = [sentence.index for sentence in active] if self.phrases.phrases else []
-        if forced:
-            self.phrases.block_eos(log_probs, forced)
-        selection = select_topk(scores, log_probs)
-        widths = [self.width - len(sentence.finished) for sentence in active]
-        if forced:
-            totals = scores[..., None] + log_probs.view(*scores.shape, -1)
-            selection = self.phrases.select(totals, selection, forced, widths)
-        if min(widths) == self.width:
-            return selection
-        device = scores.device
-        unused = torch.arange(self.width, device=device) >= torch.tensor(widths, device=device)[:, None]
-        return selection._replace(log_probs=selection.log_probs.masked_fill(unused, -torch.inf))
-
-    def is_done(self, sentence: SentenceState, best_active: float, scorer: Scorer) -> bool:
-        """Return whether the n best have finished and no active hypothesis can score more."""
-        if len(sentence.finished) < self.n_best:
-            return False
-        return sentence.rank_hypotheses()[self.n_best - 1].score >= scorer.upper_bound(best_active, sentence.max_length)
-
-    def n_best_of(self, sentence: SentenceState) -> list[Hypothesis]:
-        """Return the best hypotheses of a done sentence; of truncated ones those with most of the forced phrases."""
-        ranked, phrases = sentence.rank_hypotheses(), self.phrases.remove(sentence.index)
-        if phrases:
-            ranked.sort(key=lambda hypothesis: -PhraseProgress.of_tokens(hypothesis.tokens, phrases).num_met(phrases))
-        return ranked[: self.n_best]
-
-
-def select_topk(scores: Tensor, log_probs: Tensor) -> Selection:
-    """Return the `beam` best continuations of each sentence, of scores (A, beam) and log-probabilities (A·beam, V)."""
-    num_sentences, beam = scores.shape
-    values, tokens = topk(log_probs, min(beam, log_probs.shape[1]))  # no row contributes more than these
-    if beam == 1:
-        return Selection(scores + values, torch.arange(num_sentences, device=tokens.device)[:, None], tokens)
-    best, indices = (scores.flatten()[:, None] + values).view(num_sentences, -1).topk(beam, -1)
-    first_rows = beam * torch.arange(num_sentences, device=indices.device)[:, None]
-    parents = indices // values.shape[1] + first_rows
-    return Selection(best, parents, tokens.view(num_sentences, -1).gather(1, indices))
-
-
-def as_phrase(item: Phrase | Sequence[int]) -> Phrase:
-    """Return a phrase that may be given as its tokens alone."""
-    return item if isinstance(item, Phrase) else Phrase(tuple(item))
-
-
-def check_per_source(given: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
-    """Return one entry for each source of the batch; None stands for empty ones."""
-    if given is None:
-        return [()] * batch
-    if len(given) != batch:
-        raise ValueError(f"{name} has {len(given)} entries for {batch} sources; pass one for each")
-    return given

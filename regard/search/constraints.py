@@ -11,15 +11,17 @@ import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from regard.models.hypothesis import SearchOptions
-from regard.search.sentence_state import Selection
 from regard.special_tokens import BOS, EOS, PAD
+
+if TYPE_CHECKING:
+    from regard.search.beam import Selection, SentenceState
 
 
 class UnsatisfiableConstraintError(ValueError):
@@ -99,12 +101,8 @@ def build_constraints(options: SearchOptions) -> list[Constraint]:
 class Prefix:
     """The first tokens of each target; they override all other constraints."""
 
-    def __init__(self, prefixes: Sequence[Sequence[int]], max_lengths: Sequence[int], device: torch.device) -> None:
-        for prefix, limit in zip(prefixes, max_lengths, strict=True):
-            if len(prefix) >= limit:
-                raise UnsatisfiableConstraintError(
-                    f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}"
-                )
+    def __init__(self, prefixes: Sequence[Sequence[int]], device: torch.device) -> None:
+        for prefix in prefixes:
             if {PAD, BOS, EOS} & set(prefix):
                 raise ValueError(f"a prefix must not contain PAD, BOS or EOS: {list(prefix)}")
         self.max_length = max(map(len, prefixes), default=0)
@@ -128,6 +126,11 @@ class Phrase(NamedTuple):
 
     tokens: tuple[int, ...]
     ends: frozenset[int] | None = None
+
+    def map_ids(self, ids: Mapping[int, int]) -> Phrase:
+        """Return the phrase with other ids; `ends` that have none are left out."""
+        ends = None if self.ends is None else frozenset(ids[end] for end in self.ends & ids.keys())
+        return Phrase(tuple(ids[token] for token in self.tokens), ends)
 
 
 class PhraseProgress(NamedTuple):
@@ -184,6 +187,37 @@ def _advance_phrase(phrase: Phrase, count: int, token: int) -> int:
     return max(size for size in range(min(len(seen), len(tokens)) + 1) if seen[len(seen) - size :] == tokens[:size])
 
 
+def check_phrases(force: Sequence[Sequence[Phrase | Sequence[int]]]) -> list[list[Phrase]]:
+    """Return the phrases of each source; a phrase may be given as its tokens alone."""
+    phrases = [[item if isinstance(item, Phrase) else Phrase(tuple(item)) for item in some] for some in force]
+    for phrase in itertools.chain.from_iterable(phrases):
+        if not phrase.tokens or EOS in phrase.tokens:
+            raise ValueError(f"a forced phrase must have tokens and no EOS: {list(phrase.tokens)}")
+    return phrases
+
+
+def find_max_lengths(
+    options: SearchOptions,
+    source_lengths: Sequence[int],
+    prefixes: Sequence[Sequence[int]],
+    phrases: Sequence[Sequence[Phrase]],
+) -> list[int]:
+    """Return the length limit of each target; raise UnsatisfiableConstraintError if its constraints do not fit."""
+    given = list(zip(prefixes, phrases, strict=True))
+    forced = [len(prefix) + sum(len(phrase.tokens) for phrase in some) for prefix, some in given]
+    limits = options.max_lengths(source_lengths, forced)
+    for (prefix, some), limit in zip(given, limits, strict=True):
+        if some and (needed := min_length_with_phrases(prefix, some)) >= limit:
+            raise UnsatisfiableConstraintError(
+                f"{needed} tokens to force do not fit, with EOS, into max_length {limit}"
+            )
+        if len(prefix) >= limit:
+            raise UnsatisfiableConstraintError(
+                f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}"
+            )
+    return limits
+
+
 def min_length_with_phrases(prefix: Sequence[int], phrases: Sequence[Phrase]) -> int:
     """Return the length of the shortest target with this prefix and all phrases, which may overlap.
 
@@ -203,89 +237,60 @@ def _append_overlapping(text: tuple[int, ...], phrase: tuple[int, ...]) -> tuple
     return text + phrase[overlap:]
 
 
-class ForcedPhrases:
-    """The phrases of each source of a search, and the progress of each row of its beam."""
+def block_eos(log_probs: Tensor, active: Sequence[SentenceState]) -> None:
+    """Set EOS to -inf, in place, in rows that lack a phrase; `log_probs` is (A·beam, V) for A active sentences."""
+    incomplete = [not row.is_complete(sentence.phrases) for sentence in active for row in sentence.progress]
+    log_probs[:, EOS].masked_fill_(torch.tensor(incomplete, device=log_probs.device), -torch.inf)
 
-    def __init__(self, beam: int) -> None:
-        self.beam = beam
-        self.phrases: dict[int, Sequence[Phrase]] = {}  # by source number; only sources that have any
-        self.progress: dict[int, list[PhraseProgress]] = {}
 
-    def add(self, source: int, phrases: Sequence[Phrase]) -> None:
-        """Add the phrases of a source."""
-        for phrase in phrases:
-            if not phrase.tokens or EOS in phrase.tokens:
-                raise ValueError(f"a forced phrase must have tokens and no EOS: {list(phrase.tokens)}")
-        if phrases:
-            self.phrases[source] = phrases
-            self.progress[source] = [PhraseProgress.of_tokens((), phrases)] * self.beam
+def allocate_beams(
+    totals: Tensor, topk: Selection, active: Sequence[SentenceState], widths: Sequence[int]
+) -> Selection:
+    """Return a selection in which the beams of sentences with phrases are allocated over banks.
 
-    def remove(self, source: int) -> Sequence[Phrase]:
-        """Forget a source that is done and return its phrases."""
-        self.progress.pop(source, None)
-        return self.phrases.pop(source, ())
+    Args:
+        totals: (A, beam, V) log-probabilities of all continuations.
+        topk: the selection of a search without phrases.
+        active: the A sentences.
+        widths: how many hypotheses of each have not ended.
+    """
+    log_probs, parents, tokens = (part.clone() for part in topk)
+    for index, (sentence, width) in enumerate(zip(active, widths, strict=True)):
+        if sentence.phrases and width:
+            first_row = index * len(sentence.progress)
+            selected = zip((topk.parents[index] - first_row).tolist(), topk.tokens[index].tolist(), strict=True)
+            chosen = _allocate_beam(totals[index], set(selected), sentence, width)
+            log_probs[index] = -torch.inf
+            for slot, (log_prob, row, token) in enumerate(chosen):
+                log_probs[index, slot], tokens[index, slot] = log_prob, token
+                parents[index, slot] = first_row + row
+            after = [sentence.progress[row].advance(token, sentence.phrases) for _, row, token in chosen]
+            sentence.progress = [*after, *sentence.progress[len(after) :]]
+    return topk._replace(log_probs=log_probs, parents=parents, tokens=tokens)
 
-    def block_eos(self, log_probs: Tensor, sources: Sequence[int]) -> None:
-        """Set EOS to -inf, in place, in rows that lack a phrase; `log_probs` is (A·beam, V) for A sources."""
-        incomplete = [
-            [not row.is_complete(self.phrases[source]) for row in self.progress[source]]
-            if source in self.phrases
-            else [False] * self.beam
-            for source in sources
-        ]
-        blocked = torch.tensor(incomplete, device=log_probs.device).flatten()
-        log_probs[:, EOS] = log_probs[:, EOS].masked_fill(blocked, -torch.inf)
 
-    def select(self, totals: Tensor, topk: Selection, sources: Sequence[int], widths: Sequence[int]) -> Selection:
-        """Return a selection in which the beams of sources with phrases are allocated over banks.
+def _allocate_beam(
+    totals: Tensor, selected: set[tuple[int, int]], sentence: SentenceState, width: int
+) -> list[tuple[float, int, int]]:
+    """Return at most `width` candidates (log-probability, row, token), from each bank in turn, fullest first.
 
-        Args:
-            totals: (A, beam, V) log-probabilities of all continuations.
-            topk: the selection of a search without phrases.
-            sources: the numbers of the A sources.
-            widths: how many hypotheses of each have not ended.
-        """
-        log_probs, parents, tokens = (part.clone() for part in topk)
-        for index, source in enumerate(sources):
-            if source in self.phrases and widths[index]:
-                chosen = self._allocate_beam(totals[index], topk, index, source, widths[index])
-                log_probs[index] = -torch.inf
-                for slot, (log_prob, row, token) in enumerate(chosen):
-                    log_probs[index, slot], tokens[index, slot] = log_prob, token
-                    parents[index, slot] = index * totals.shape[1] + row
-                self._advance(source, chosen)
-        return Selection(log_probs, parents, tokens)
-
-    def _allocate_beam(
-        self, totals: Tensor, topk: Selection, index: int, source: int, width: int
-    ) -> list[tuple[float, int, int]]:
-        """Return at most `width` candidates (log-probability, row, token), from each bank in turn, fullest first."""
-        phrases, progress = self.phrases[source], self.progress[source]
-        beam = len(progress)
-        # Candidates: the top k overall, the best token of each row, and the tokens that continue or end a phrase.
-        candidates = {
-            (int(parent) - index * beam, int(token))
-            for parent, token in zip(topk.parents[index], topk.tokens[index], strict=True)
-        }
-        candidates |= {(row, int(token)) for row, token in enumerate(totals.argmax(-1))}
-        candidates |= {(row, token) for row, state in enumerate(progress) for token in state.next_tokens(phrases)}
-        for row, state in enumerate(progress):
-            for ends in state.word_ends(phrases):
-                ids = sorted(ends)
-                candidates.add((row, ids[int(totals[row, ids].argmax())]))
-        ordered = sorted(candidates)
-        log_probs = totals[[row for row, _ in ordered], [token for _, token in ordered]].tolist()
-        banks: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
-        for log_prob, (row, token) in zip(log_probs, ordered, strict=True):
-            if log_prob > -math.inf:
-                banks[progress[row].advance(token, phrases).num_met(phrases)].append((log_prob, row, token))
-        queues = [sorted(banks[bank]) for bank in sorted(banks, reverse=True)]
-        chosen: list[tuple[float, int, int]] = []
-        while len(chosen) < width and any(queues):
-            chosen.extend(queue.pop() for queue in queues if queue)
-        return sorted(chosen[:width], key=lambda candidate: -candidate[0])
-
-    def _advance(self, source: int, chosen: Sequence[tuple[float, int, int]]) -> None:
-        before, phrases = self.progress[source], self.phrases[source]
-        after = [before[row].advance(token, phrases) for _, row, token in chosen]
-        self.progress[source] = [*after, *before[: len(before) - len(after)]]
+    Candidates are those `selected` overall, the best token of each row, and the tokens that continue or end a phrase.
+    """
+    phrases, progress = sentence.phrases, sentence.progress
+    candidates = selected | set(enumerate(totals.argmax(-1).tolist()))
+    for row, state in enumerate(progress):
+        candidates |= {(row, token) for token in state.next_tokens(phrases)}
+        for ends in state.word_ends(phrases):
+            ids = sorted(ends)
+            candidates.add((row, ids[int(totals[row, ids].argmax())]))
+    ordered = sorted(candidates)
+    log_probs = totals[[row for row, _ in ordered], [token for _, token in ordered]].tolist()
+    banks: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
+    for log_prob, (row, token) in zip(log_probs, ordered, strict=True):
+        if log_prob > -math.inf:
+            banks[progress[row].advance(token, phrases).num_met(phrases)].append((log_prob, row, token))
+    queues = [sorted(banks[bank]) for bank in sorted(banks, reverse=True)]
+    chosen: list[tuple[float, int, int]] = []
+    while len(chosen) < width and any(queues):
+        chosen.extend(queue.pop() for queue in queues if queue)
+    return sorted(chosen[:width], key=lambda candidate: -candidate[0])

@@ -15,14 +15,11 @@ import torch
 from torch import Tensor
 
 from regard.models.hypothesis import Hypothesis, SearchOptions
-from regard.search.beam import DEFAULTS, DecodingLoop
-from regard.search.constraints import Prefix, build_constraints
-from regard.search.ensemble import Ensemble, SearchModel
+from regard.search.beam import DEFAULTS, BeamSearch, Selection, SentenceState, sort_by_score
+from regard.search.ensemble import SearchModel
 from regard.search.scorer import Scorer
-from regard.search.sentence_state import Selection, SentenceState, sort_by_score
 
 
-@torch.inference_mode()
 def sample(
     model_or_models: SearchModel | Sequence[SearchModel],
     source: Tensor,
@@ -44,21 +41,13 @@ def sample(
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, not {samples}")
-    options, sizes = replace(options, **changes), lengths.tolist()
-    limits = options.max_lengths(sizes)
-    sentences = list(map(SentenceState, range(len(sizes)), sizes, limits))
-    generators = [_make_generator(seed, row[:size]) for row, size in zip(source.tolist(), sizes, strict=True)]
-    loop = DecodingLoop(
-        Ensemble(model_or_models),
-        Sampler(samples, temperature, top_k, top_p, generators),
-        Scorer(length_penalty=0.0),
-        build_constraints(options),
-        options.attention,
-    )
-    loop.add(source, lengths, sentences, Prefix([()] * len(sentences), limits, source.device))
-    while loop.active:
-        loop.step()
-    return [sort_by_score([*sentence.finished, *sentence.truncated]) for sentence in sentences]
+    rows = zip(source.tolist(), lengths.tolist(), strict=True)
+    generators = [_make_generator(seed, row[:size]) for row, size in rows]
+    options = replace(replace(options, **changes), length_penalty=0.0, coverage_penalty=0.0)
+    sampler = Sampler(samples, temperature, top_k, top_p, generators)
+    searcher = BeamSearch(model_or_models, options, selector=sampler)
+    searcher.add(source, lengths)
+    return searcher.finish()
 
 
 def _make_generator(seed: int, source: Sequence[int]) -> np.random.Generator:
@@ -66,7 +55,7 @@ def _make_generator(seed: int, source: Sequence[int]) -> np.random.Generator:
 
 
 class Sampler:
-    """Selects one random continuation of each row; a `Selector` for a `DecodingLoop`."""
+    """Selects one random continuation of each row; a `Selector` for a `BeamSearch`."""
 
     def __init__(
         self,
@@ -110,3 +99,7 @@ class Sampler:
     def is_done(self, sentence: SentenceState, best_active: float, scorer: Scorer) -> bool:
         """Return False: every sample continues to its end."""
         return False
+
+    def rank_results(self, sentence: SentenceState) -> list[Hypothesis]:
+        """Return all samples, most probable first."""
+        return sort_by_score([*sentence.finished, *sentence.truncated])

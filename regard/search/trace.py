@@ -9,9 +9,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.models.hypothesis import Hypothesis, SearchOptions
-from regard.search.beam import BeamSearch
+from regard.search.beam import BeamSearch, Selection, SentenceState
 from regard.search.ensemble import SearchModel
-from regard.search.sentence_state import Selection, SentenceState
 
 
 class PartialHypothesis(NamedTuple):
@@ -40,6 +39,5 @@ def search_with_trace(
 
     searcher = BeamSearch(model_or_models, SearchOptions(beam=beam), on_step=record)
     searcher.add(source, lengths)
-    while searcher.num_active:
-        searcher.step()
+    searcher.finish()
     return sentences[0].rank_hypotheses(), beams

@@ -51,12 +51,12 @@ def _decode_greedily(translator: Translator, encoded: EncodedSegment) -> Iterato
     target = translator.tokenizers.target
     searcher = BeamSearch(translator.models, SearchOptions(beam=1))
     searcher.add(*translator.make_batch([encoded.ids]))
-    (sentence,) = searcher.loop.active
+    (sentence,) = searcher.active
     num_emitted = 0
     while searcher.num_active:
         searcher.step()
-        tokens = [row[0] for row in sentence.backpointers.tokens if row[0] != EOS]
-        attention = [rows[0] for rows in sentence.backpointers.attention]
+        tokens = [row[0] for row in sentence.tokens if row[0] != EOS]
+        attention = [rows[0] for rows in sentence.attention]
         if translator.uses_next_step_attention:
             attention = [*attention[1:], *attention[-1:]]
         words = target.decode(tokens).split()

@@ -829,3 +829,8 @@ def test_banks_count_ended_phrases_and_the_longest_begun_one() -> None:
     banks = {(): 0, (A,): 1, (A, A): 2, (A, A, B): 2, (A, A, B, B): 4, (A, A, B, A): 6, (A, A, A, A): 5}
     found = {tokens: PhraseProgress.of_tokens(tokens, phrases).num_met(phrases) for tokens in banks}
     assert found == banks
+
+
+def test_unknown_search_option_is_named() -> None:
+    with pytest.raises(TypeError, match="beams"):
+        search(make_model(NAMES[0]), SOURCE, LENGTHS, beams=3)

@@ -17,10 +17,12 @@ from support.search import LENGTH_OPTIONS, assert_same_hypotheses, make_sources,
 from torch import Tensor, nn
 
 from regard.fast import quicken
+from regard.fast.decoding.board import LONGEST
 from regard.fast.decoding.harvest import Record
+from regard.fast.decoding.numpy_search import record_step
 from regard.models import Seq2Seq, build
-from regard.search import BeamSearch, Hypothesis, search
-from regard.search.fast_search import record_step
+from regard.search import BeamSearch, Hypothesis, SearchOptions, search
+from regard.search.beam import find_fast_search_obstacle
 from regard.special_tokens import EOS
 
 WORDS = 11
@@ -113,8 +115,26 @@ def test_regard_fast_0_switches_the_numpy_search_off(
 def test_options_unknown_to_the_numpy_search_use_the_reference(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.search.fast_search.beam_search_numpy", None)
+    monkeypatch.setattr("regard.search.beam.search_fast", None)
     assert search(make_model("luong2015-global"), *make_sources(3, 2), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes", "forced", "obstacle"),
+    [
+        ({}, [3], False, None),
+        ({}, [], False, "no sources"),
+        ({}, [3], True, "constraints"),
+        ({"no_repeat": 2}, [3], False, "constraints"),
+        ({"coverage_penalty": 0.1}, [3], False, "coverage penalty"),
+        ({"max_length": LONGEST + 1}, [3], False, str(LONGEST)),
+    ],
+)
+def test_reason_why_no_faster_search_runs_is_known(
+    options: dict[str, Any], sizes: list[int], forced: bool, obstacle: str | None
+) -> None:
+    found = find_fast_search_obstacle(SearchOptions(**options), sizes, forced)
+    assert found is None if obstacle is None else obstacle in str(found)
 
 
 class TableModel:
@@ -164,7 +184,7 @@ def test_constraints_for_another_number_of_sources_are_refused(options: dict[str
 
 @pytest.mark.parametrize("seed", slow_after(1, [4, 0]), ids={4: "short-target", 0: "long-target"}.get)
 def test_very_long_targets_use_the_reference_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.search.fast_search.beam_search_numpy", None)
+    monkeypatch.setattr("regard.search.beam.search_fast", None)
     model = make_model("luong2015-global", seed)
     found = search(model, *make_sources(3, 2), beam=1, max_length=5000, length_penalty=0.0)
     assert all(len(some[0].tokens) <= 5000 for some in found)

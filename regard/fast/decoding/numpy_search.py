@@ -1,12 +1,12 @@
-"""Faster searches with the same results, for searches without constraints or coverage penalty.
+"""Beam search without constraints or coverage penalty, on the device or with NumPy: the results of `regard.search`.
 
-`try_fast_search` chooses: the model's own device search if it has one, else NumPy beam search on a CPU. A step of a
-small model takes less time than twenty calls of PyTorch, so the NumPy search handles all sentences at once and follows
-the backpointers only when all are done.
+A step of a small model takes less time than twenty calls of PyTorch, so the search with NumPy handles all sentences at
+once and follows the backpointers only when all are done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,48 +15,37 @@ import torch
 from torch import Tensor
 
 from regard.errors import make_nan_error
-from regard.fast.decoding.board import LONGEST, Wish
+from regard.fast.decoding.board import Wish
 from regard.fast.decoding.harvest import Record, found
-from regard.fast.switch import wanted
 from regard.fast.topk import topk
 from regard.models.hypothesis import Hypothesis, SearchOptions
-from regard.search.ensemble import Ensemble
-from regard.search.scorer import Scorer
 from regard.special_tokens import BOS, EOS, PAD
 
+SteppedModels = Any  # a `regard.search.ensemble.Ensemble`
 IntArray = npt.NDArray[np.int64]
 RealArray = npt.NDArray[Any]  # in the precision that log-probabilities have
 
 
 @torch.inference_mode()
-def try_fast_search(
-    models: Ensemble, source: Tensor, lengths: Tensor, options: SearchOptions
+def search_fast(
+    models: SteppedModels,
+    source: Tensor,
+    lengths: Tensor,
+    options: SearchOptions,
+    length_divisor: Callable[[int], float],
 ) -> list[list[Hypothesis]] | None:
-    """Return what `search` returns for sources (B, S), or None if no faster search supports the options."""
-    if not len(lengths) or not wanted():
-        return None
+    """Use the search that the model has for its device, else NumPy on a CPU; return None if neither can search."""
     sizes = lengths.tolist()
-    max_lengths = options.max_lengths(sizes)
-    if options.has_constraints or max(max_lengths) > LONGEST:
-        return None
-    scorer = Scorer(options.length_penalty)
-    penalties = [1.0, *map(scorer.length_divisor, range(1, max(max_lengths) + 1))]
-    request = Wish(options.beam, options.n_best, options.min_length, max_lengths, penalties, options.attention, sizes)
-    hypotheses = _search_on_device(models, source, lengths, request)
+    limits = options.max_lengths(sizes)
+    penalties = [1.0, *map(length_divisor, range(1, max(limits) + 1))]
+    request = Wish(options.beam, options.n_best, options.min_length, limits, penalties, options.attention, sizes)
+    device_search = getattr(models.models[0], "device_search", None)
+    hypotheses: list[list[Hypothesis]] | None = None
+    if device_search is not None and len(models.models) == 1:
+        with models.eval_mode():
+            hypotheses = device_search(models.models[0], source, lengths, request)
     if hypotheses is None and source.device.type == "cpu":
         hypotheses = beam_search_numpy(models, source, lengths, request)
-    return hypotheses
-
-
-def _search_on_device(
-    models: Ensemble, source: Tensor, lengths: Tensor, request: Wish
-) -> list[list[Hypothesis]] | None:
-    """Run the model's own search if it has one; None for an ensemble or if it refuses."""
-    device_search = getattr(models.models[0], "device_search", None)
-    if device_search is None or len(models.models) > 1:
-        return None
-    with models.eval_mode():
-        hypotheses: list[list[Hypothesis]] | None = device_search(models.models[0], source, lengths, request)
     return hypotheses
 
 
@@ -125,7 +114,7 @@ def _masked_topk(log_probs: Tensor, count: int, forbid_eos: bool) -> tuple[RealA
 
 
 @torch.inference_mode()
-def beam_search_numpy(models: Ensemble, source: Tensor, lengths: Tensor, request: Wish) -> list[list[Hypothesis]]:
+def beam_search_numpy(models: SteppedModels, source: Tensor, lengths: Tensor, request: Wish) -> list[list[Hypothesis]]:
     """Return the `n_best` hypotheses of each source (B, S), best first."""
     width = request.beam
     record, active, step = Record(len(lengths), width, source.shape[1]), ActiveSentences(request), 0
@@ -167,7 +156,7 @@ def record_step(
 
 
 def _advance_states(
-    models: Ensemble,
+    models: SteppedModels,
     states: list[Any],
     active: ActiveSentences,
     done: npt.NDArray[np.bool_],
