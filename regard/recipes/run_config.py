@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +24,17 @@ class RunConfig:
     recipe: Recipe
     text_settings: type  # dataclasses of the task
     data_settings: type
+
+    @classmethod
+    def from_recipe(cls, recipe: Mapping[str, Any], text_settings: type, data_settings: type) -> RunConfig:
+        """Return the config of a recipe; keys that older versions did not have take their defaults."""
+        filled = dict(recipe)
+        for section, settings in (("text", text_settings), ("data", data_settings), ("training", TrainingSettings)):
+            defaults = {
+                key: list(value) if isinstance(value, tuple) else value for key, value in asdict(settings()).items()
+            }
+            filled[section] = defaults | recipe.get(section, {})
+        return cls(filled, text_settings, data_settings)
 
     @cached_property
     def text(self) -> Any:

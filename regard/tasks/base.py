@@ -20,7 +20,7 @@ from regard.data.unicode_scripts import has_spaces
 from regard.errors import UserError
 from regard.evaluate import bleu_multi_reference, chrf_multi_reference
 from regard.plot import AttentionOverlay, PredictedSeries, WeightedWords
-from regard.recipes import Recipe, RunConfig
+from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus
 
@@ -137,9 +137,9 @@ class Task(NamedTuple):
     # Reference and prediction as curves over time (regression only).
     make_predicted_series: Callable[[DevExample, Any], Sequence[PredictedSeries]] | None = None
 
-    def make_config(self, recipe: Recipe) -> RunConfig:
+    def make_config(self, recipe: Mapping[str, Any]) -> RunConfig:
         """Return the config of a recipe of this task."""
-        return RunConfig(recipe, self.text_settings, self.data_settings)
+        return RunConfig.from_recipe(recipe, self.text_settings, self.data_settings)
 
 
 T = TypeVar("T")

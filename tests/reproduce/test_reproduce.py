@@ -83,7 +83,7 @@ from regard.reproduce.significance import (
 from regard.runs import Run
 from regard.synthetic.translation import write_translation_corpus as write_embedded
 from regard.training import Interrupted, Trainer, TrainingSettings
-from regard.training.train import check_config
+from regard.training.train import check_config, make_config
 from regard.translate import load
 
 TINY = {
@@ -606,7 +606,9 @@ def test_every_experiment_has_valid_training_configurations(scale: str) -> None:
     trainings = {one.name: one for each in EXPERIMENTS.values() for row in each.rows(scale) for one in row.trainings}
     assert len(trainings) > 40
     for one in trainings.values():
-        assert check_config(one.make_config()).training.steps
+        config = make_config(one.make_config())
+        check_config(config)
+        assert config.training.steps
         assert one.corpus in CORPUS_BUILDERS
     assert {one.make_config()["training"]["device"] for one in trainings.values()} <= {"cpu", "auto"}
 

@@ -31,7 +31,7 @@ from regard.runs import Run, checkpoint
 from regard.tokenizers import SentencePieceTokenizer, TextSettings, WordTokenizer, save_tokenizers, train_tokenizers
 from regard.training import Trainer
 from regard.training.metrics import truncate_metrics_after
-from regard.training.train import check_config
+from regard.training.train import check_config, make_config
 from regard.training.train_state import TrainState
 from regard.translate import load
 
@@ -252,7 +252,7 @@ def make_small_run(folder: Path, kind: str) -> RestorableRun:
 def import_everything() -> None:
     """Import what PyTorch imports on first use, so that it is not attributed to a recipe."""
     for name in recipes.list_recipes():
-        check_config(read_recipe(name))
+        check_config(make_config(read_recipe(name)))
 
 
 @pytest.fixture(scope="module", params=["word", "bpe"])
@@ -375,7 +375,9 @@ def test_mutated_recipe_is_read_or_a_user_error(folder: Path, content: bytes) ->
     path = folder / "own" / "mine.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
-    check_works_or_user_error(lambda: check_config(read_recipe(path)), folder, Path(recipes.__file__).parent)
+    check_works_or_user_error(
+        lambda: check_config(make_config(read_recipe(path))), folder, Path(recipes.__file__).parent
+    )
 
 
 @given(
@@ -426,7 +428,7 @@ def test_yaml_bomb_is_refused(folder: Path) -> None:
     path = folder / "bomb.yaml"
     path.write_text(f"base: default\npaper:\n  - &a0 [x]\n{doubled}model: {{size: *a11}}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"model\.size is a whole number, not \[\[") as caught:
-        check_config(read_recipe(path))
+        check_config(make_config(read_recipe(path)))
     assert len(str(caught.value)) < 5000
 
 

@@ -110,7 +110,7 @@ def test_resumed_run_keeps_its_number_of_threads(corpus: Path, tmp_path: Path, m
     assert torch.get_num_threads() == 4
     assert Run(folder).read_config()["training"]["threads"] == 2
     successor = build_new_config(Run(tmp_path / "next"), None, {"training.init_from": str(folder)})
-    assert successor["training"]["threads"] is None
+    assert successor.training.threads is None
 
 
 def test_resumed_run_does_not_use_more_threads_than_there_are(capsys: pytest.CaptureFixture[str]) -> None:

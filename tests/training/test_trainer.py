@@ -1115,7 +1115,7 @@ def test_full_disk_leaves_no_partial_checkpoint(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     trainer.train_state.step = 3
-    monkeypatch.setattr(checkpoint, "save_file", full_disk)
+    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
     with pytest.raises(UserError, match=r"could not be written .*No space"):
         trainer.save()
     assert trainer.run.list_steps() == [2]
