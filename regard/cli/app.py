@@ -26,7 +26,6 @@ from regard.cli.report import report
 from regard.cli.reproduce import reproduce
 from regard.cli.runs import runs
 from regard.cli.serve import serve
-from regard.cli.synthetic_data import back_translate, distill
 from regard.cli.train import TrainCommand, train
 from regard.cli.translate import translate
 from regard.console import is_rank0
@@ -58,8 +57,6 @@ app.command()(report)
 app.command()(serve)
 app.command()(export)
 app.add_typer(keys, name="keys")
-data.command("back-translate")(back_translate)
-data.command()(distill)
 app.add_typer(data, name="data")
 
 

@@ -1,4 +1,4 @@
-"""`regard data back-translate` and `regard data distill`: write synthetic training data, resumably."""
+"""Writing of translated training pairs, resumably, for `regard data back-translate` and `regard data distill`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli import options
-from regard.cli.options import read_pairs, resolve_languages, split_runs
-from regard.cli.stdio import STANDARD_INPUT, exit_on_broken_pipe, iterate_chunks, iterate_stdin_lines
-from regard.cli.translate import LINES_PER_CHUNK, find_document, parse_length_penalty, show_line_progress
+from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks
+from regard.cli.translate import LINES_PER_CHUNK, show_line_progress
 from regard.errors import UserError, short_repr
 from regard.runs.lock import lock_file
 
@@ -76,9 +75,8 @@ class ResumableFile:
             raise UserError(f"nothing to resume: {self.out} was not started, or it is finished; leave out --resume")
         state = self._read_state()
         missing = set(optional_keys) - set(state["job"])
-        differences = _describe_differences(
-            state["job"], {key: self.job[key] for key in self.job if key not in missing}
-        )
+        job = {key: value for key, value in self.job.items() if key not in missing}
+        differences = _describe_differences(state["job"], job)
         if differences:
             raise UserError(f"{self.out} can be resumed only with the same options and data: {'; '.join(differences)}")
         if not self.partial_path.exists() or self.partial_path.stat().st_size < state["bytes"]:
@@ -134,13 +132,10 @@ def _describe_differences(before: Mapping[str, Any], after: Mapping[str, Any], p
     return differences
 
 
-T = TypeVar("T")
 TSV_WHITESPACE = str.maketrans("\t\n\r", "   ")  # a tab in a text would end its column
-BLANK_LINES, TRUNCATED_TRANSLATIONS, EMPTY_TRANSLATIONS = (
-    "blank lines",
-    "translations that did not come to an end",
-    "translations without a word",
-)
+BLANK_LINES = "blank lines"
+TRUNCATED_TRANSLATIONS = "translations that did not come to an end"
+EMPTY_TRANSLATIONS = "translations without a word"
 LANGUAGE_KEYS = ("source", "target")  # of a job; missing in jobs of earlier versions
 CHUNKS_PER_LOG_LINE = 20  # without a terminal for a progress bar
 
@@ -150,201 +145,40 @@ Out = Annotated[
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the same command after an interruption.")]
 
 
-def back_translate(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            help="A run that translates into the source language, or several; then text in the target language, or `-`."
-        ),
-    ],
-    out: Out = None,
-    resume: Resume = False,
-    beam: options.Beam = 5,
-    length_penalty: options.LengthPenalty = "0.6",
-    max_length: options.MaxLength = None,
-    no_repeat: options.NoRepeat = None,
-    sample: options.Sample = False,
-    temperature: options.Temperature = 1.0,
-    top_k: options.TopK = None,
-    top_p: options.TopP = 1.0,
-    seed: options.Seed = 1,
-    engine_name: options.EngineName = options.AUTO,
-    precision: options.Precision = None,
-    workers: options.Workers = None,
-) -> None:
-    """Create training pairs from monolingual text: a model of the opposite direction writes the sources.
-
-    Back-translation (Sennrich et al. 2016): each line becomes `its translation, tab, the line`. The source is
-    synthetic, the target is real.
-
-    Example: regard data back-translate runs/de-en news.de.gz --out back.tsv --sample
-    """
-    from regard.data.readers.text import iterate_lines
-    from regard.translate import Options
-
-    folders, files = split_runs(paths)
-    if len(files) > 1:
-        raise UserError(f"name one text file, not {len(files)}: {' '.join(map(str, files))}")
-    if find_document(files):
-        raise UserError(f"{files[0]} is a document; back-translation reads a file with one sentence per line")
-    file = files[0] if files else STANDARD_INPUT
-    translation_options = Options(
-        beam=beam,
-        alignments=False,
-        length_penalty=parse_length_penalty(length_penalty),
-        max_length=max_length,
-        no_repeat=no_repeat,
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-    )
-
-    def make_rows(line: str, translation: Translation, counts: Counter[str]) -> Iterator[str]:
-        if not line.strip():
-            counts[BLANK_LINES] += 1
-            return
-        for text in _find_usable_texts(translation, counts)[:1]:
-            yield _format_tsv_row(text, line)
-
-    provenance = {"command": "back-translate", "text": str(file)}
-    job = SyntheticDataJob(
-        folders, translation_options, provenance, out, resume, options.EngineOptions(engine_name, precision, workers)
-    )
-    job.run(iterate_stdin_lines() if file == STANDARD_INPUT else iterate_lines(file), str, 1, make_rows)
+PairMaker = Callable[["Pair", list[str]], Iterable[tuple[str, str]]]  # pair, translations of its source -> new pairs
 
 
-def distill(
-    paths: Annotated[list[Path], typer.Argument(help="The teacher: a run, or several; then the training data.")],
-    out: Out = None,
-    keep_original: Annotated[
-        bool, typer.Option("--keep-original", help="Also write the original pair, after the teacher's.")
-    ] = False,
-    nearest: Annotated[
-        bool,
-        typer.Option(
-            "--nearest",
-            help="Take the translation of the n-best list that is closest to the reference (sentence BLEU).",
-        ),
-    ] = False,
-    resume: Resume = False,
-    source: options.Source = None,
-    target: options.Target = None,
-    beam: options.Beam = 5,
-    length_penalty: options.LengthPenalty = "0.6",
-    max_length: options.MaxLength = None,
-    no_repeat: options.NoRepeat = None,
-    engine_name: options.EngineName = options.AUTO,
-    precision: options.Precision = None,
-    workers: options.Workers = None,
-) -> None:
-    """Create training pairs for a smaller student: a teacher translates the sources (Kim & Rush 2016).
+@dataclass(frozen=True, kw_only=True)
+class SyntheticPairsJob:
+    """A back-translation or distillation job: models, options, output file and resuming."""
 
-    Each pair becomes `the source, tab, the teacher's translation`.
+    folders: Sequence[Path]
+    translation_options: Options
+    engine_options: options.EngineOptions
+    provenance: dict[str, Any]  # recorded in the state file: a job is resumed only with the same values
+    out: Path | None
+    resume: bool
 
-    Example: regard data distill runs/big train.en train.de --out distilled.tsv
-    """
-    from regard.evaluate import find_nearest_translation as closest
-    from regard.translate import Options
-
-    folders, files = split_runs(paths)
-    translation_options = Options(
-        beam=beam,
-        n_best=beam if nearest else 1,
-        alignments=False,
-        length_penalty=parse_length_penalty(length_penalty),
-        max_length=max_length,
-        no_repeat=no_repeat,
-    )
-
-    def make_rows(pair: Pair, translation: Translation, counts: Counter[str]) -> Iterator[str]:
-        if not pair.source.strip():
-            counts[BLANK_LINES] += 1
-            return
-        if texts := _find_usable_texts(translation, counts):
-            yield _format_tsv_row(pair.source, texts[closest(texts, pair.target) if nearest else 0])
-        if keep_original and pair.target.strip():
-            yield _format_tsv_row(*pair)
-
-    provenance = {
-        "command": "distill",
-        "data": list(map(str, files)),
-        "keep_original": keep_original,
-        "nearest": nearest,
-    }
-    provenance |= dict(zip(LANGUAGE_KEYS, resolve_languages(folders, source, target), strict=True))
-    job = SyntheticDataJob(
-        folders, translation_options, provenance, out, resume, options.EngineOptions(engine_name, precision, workers)
-    )
-    job.run(read_pairs(folders, files, source, target), lambda pair: pair.source, 0, make_rows)
-
-
-def _find_usable_texts(translation: Translation, counts: Counter[str]) -> list[str]:
-    """Return the complete, non-empty translations of a text, the best first; count a text that has none."""
-    texts = [
-        candidate.text
-        for candidate in (translation, *translation.alternatives)
-        if candidate.ended and candidate.text.strip()
-    ]
-    if not texts:
-        counts[EMPTY_TRANSLATIONS if translation.ended else TRUNCATED_TRANSLATIONS] += 1
-    return texts
-
-
-def _format_tsv_row(source: str, target: str) -> str:
-    return f"{source.translate(TSV_WHITESPACE)}\t{target.translate(TSV_WHITESPACE)}"
-
-
-class SyntheticDataJob:
-    """A back-translation or distillation job: input, engine, output file and resuming."""
-
-    def __init__(
-        self,
-        folders: Sequence[Path],
-        translation_options: Options,
-        provenance: dict[str, Any],
-        out: Path | None,
-        resume: bool,
-        engine_options: options.EngineOptions,
-    ) -> None:
-        engine_options.check()
-        if out is None and resume:
+    def __post_init__(self) -> None:
+        self.engine_options.check()
+        if self.out is None and self.resume:
             raise UserError("--resume needs --out, the file to resume")
-        if out is not None and out.suffix != ".tsv":
-            raise UserError(f"--out must be a .tsv file, which `regard train` can read, not {out}")
-        self.folders = folders
-        self.translation_options = translation_options
-        self.provenance = provenance
-        self.out = out
-        self.resume = resume
-        self.engine_options = engine_options
+        if self.out is not None and self.out.suffix != ".tsv":
+            raise UserError(f"--out must be a .tsv file, which `regard train` can read, not {self.out}")
 
-    def run(
-        self,
-        items: Iterator[T],
-        get_source: Callable[[T], str],
-        source_column: int,
-        make_rows: Callable[[T, Translation, Counter[str]], Iterator[str]],
-    ) -> None:
-        """Translate the source of each item and write its pairs, which have the source in `source_column`."""
+    def run(self, pairs: Iterator[Pair], source_column: int, make_pairs: PairMaker) -> None:
+        """Translate the source of each pair and write new pairs, which have that source in `source_column`."""
         from regard.console import log_message
 
+        open_translator = self.engine_options.open_translator
         with self._open_output() as output:
             counts = output.counts if output else Counter[str]()
-            self._skip_finished(map(get_source, items), source_column, output)
+            self._skip_finished((pair.source for pair in pairs), source_column, output)
             try:
-                with (
-                    exit_on_broken_pipe(),
-                    self.engine_options.open_translator(self.folders, self.translation_options) as translate_chunks,
-                ):
-                    for chunk, translations in _iterate_translated_chunks(items, get_source, translate_chunks):
+                with exit_on_broken_pipe(), open_translator(self.folders, self.translation_options) as translate_chunks:
+                    for chunk, translations in _iterate_translated_chunks(pairs, translate_chunks):
                         new_counts = counts.copy()  # replaces the counts when the rows are written
-                        rows = [
-                            row
-                            for item, translation in zip(chunk, translations, strict=True)
-                            for row in make_rows(item, translation, new_counts)
-                        ]
+                        rows = _make_rows(chunk, translations, make_pairs, new_counts)
                         new_counts.update(lines=len(chunk), pairs=len(rows))
                         _write_rows(rows, new_counts, output)
                         counts = new_counts
@@ -365,10 +199,8 @@ class SyntheticDataJob:
         """Open the output file, new or resumed; None for standard output."""
         if self.out is None:
             return nullcontext(None)
-        output = ResumableFile(
-            self.out,
-            self.provenance | {"models": self._find_checkpoints(), "options": asdict(self.translation_options)},
-        )
+        job = {"models": self._find_checkpoints(), "options": asdict(self.translation_options)}
+        output = ResumableFile(self.out, self.provenance | job)
         return output.resume(optional_keys=LANGUAGE_KEYS) if self.resume else output.start_new()
 
     def _find_checkpoints(self) -> list[str]:
@@ -386,9 +218,8 @@ class SyntheticDataJob:
         row = next(rows, None)
         for source in islice(sources, lines):
             num_read += 1
-            while row is not None and row.split("\t")[source_column : source_column + 1] == [
-                source.translate(TSV_WHITESPACE)
-            ]:
+            column = [source.translate(TSV_WHITESPACE)]
+            while row is not None and row.split("\t")[source_column : source_column + 1] == column:
                 row = next(rows, None)
         if num_read < lines:
             raise UserError(f"{self.out} has reached line {lines:,}, but the input has only {num_read:,} lines")
@@ -401,18 +232,38 @@ class SyntheticDataJob:
 
 
 def _iterate_translated_chunks(
-    items: Iterator[T], get_source: Callable[[T], str], translate_chunks: options.TranslateChunks
-) -> Iterator[tuple[list[T], list[Translation]]]:
-    """Yield chunks of items with their translations; an engine may read several chunks ahead."""
-    pending: deque[list[T]] = deque()
+    pairs: Iterator[Pair], translate_chunks: options.TranslateChunks
+) -> Iterator[tuple[list[Pair], list[Translation]]]:
+    """Yield chunks of pairs with the translations of their sources; an engine may read several chunks ahead."""
+    pending: deque[list[Pair]] = deque()
 
     def iterate_texts() -> Iterator[list[str]]:
-        for chunk in iterate_chunks(items, LINES_PER_CHUNK):
+        for chunk in iterate_chunks(pairs, LINES_PER_CHUNK):
             pending.append(chunk)
-            yield [get_source(item) for item in chunk]
+            yield [pair.source for pair in chunk]
 
     for translations in show_line_progress(translate_chunks(iterate_texts())):
         yield pending.popleft(), translations
+
+
+def _make_rows(
+    chunk: Sequence[Pair], translations: Sequence[Translation], make_pairs: PairMaker, counts: Counter[str]
+) -> list[str]:
+    """Return the new pairs as lines of TSV; count blank lines, and lines without a complete and non-empty translation.
+
+    `make_pairs` gets the usable translations, the best first.
+    """
+    rows: list[str] = []
+    for pair, translation in zip(chunk, translations, strict=True):
+        if not pair.source.strip():
+            counts[BLANK_LINES] += 1
+            continue
+        candidates = (translation, *translation.alternatives)
+        texts = [candidate.text for candidate in candidates if candidate.ended and candidate.text.strip()]
+        if not texts:
+            counts[EMPTY_TRANSLATIONS if translation.ended else TRUNCATED_TRANSLATIONS] += 1
+        rows += ["\t".join(side.translate(TSV_WHITESPACE) for side in sides) for sides in make_pairs(pair, texts)]
+    return rows
 
 
 def _write_rows(rows: list[str], counts: Counter[str], output: ResumableFile | None) -> None:
@@ -433,9 +284,6 @@ def _log_progress(counts: Counter[str]) -> None:
 
 def _format_summary(counts: Counter[str]) -> str:
     """Return a sentence with the number of pairs, and of skipped lines by reason."""
-    skipped = ", ".join(
-        f"{counts[reason]:,} {reason}"
-        for reason in (BLANK_LINES, TRUNCATED_TRANSLATIONS, EMPTY_TRANSLATIONS)
-        if counts[reason]
-    )
+    reasons = (BLANK_LINES, TRUNCATED_TRANSLATIONS, EMPTY_TRANSLATIONS)
+    skipped = ", ".join(f"{counts[reason]:,} {reason}" for reason in reasons if counts[reason])
     return f"{counts['pairs']:,} pairs of {counts['lines']:,} lines" + (f"; skipped: {skipped}" if skipped else "")
