@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,56 +13,31 @@ from regard.cli.inspect import Data, Source, Target
 from regard.cli.stdio import restore_default_sigpipe
 
 AUTO, ANY = "auto", "any"
-RULES_PANEL, FILES_PANEL = "Rules", "Files"
-
-Out = Annotated[
-    list[Path],
-    typer.Option(
-        help="A .tsv or .jsonl file, also .gz, .xz, .zst; - for standard output; give it twice for two text files.",
-        rich_help_panel=FILES_PANEL,
-    ),
-]
-Without = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Disable a rule: empty, broken, short, long, ratio, copied, letters, script, duplicate; may be repeated.",
-        metavar="RULE",
-        rich_help_panel=RULES_PANEL,
-    ),
-]
-ScriptOption = typer.Option(
-    help="Script: latin, cyrillic, arabic, cjk …; auto: the most frequent; any: no check.", rich_help_panel=RULES_PANEL
-)
+_rule_option = partial(typer.Option, rich_help_panel="Rules")
+_file_option = partial(typer.Option, rich_help_panel="Files")
+_SCRIPT_OPTION = _rule_option(help="Script: latin, cyrillic, arabic, cjk …; auto: the most frequent; any: no check.")
+_OUT_HELP = "A .tsv or .jsonl file, also .gz, .xz, .zst; - for standard output; give it twice for two text files."
+_RULES_HELP = "Disable a rule: empty, broken, short, long, ratio, copied, letters, script, duplicate; may be repeated."
 
 
 def clean(
     data: Data,
-    out: Out,
+    out: Annotated[list[Path], _file_option(help=_OUT_HELP)],
     source: Source = None,
     target: Target = None,
-    min_words: Annotated[int, typer.Option(min=1, help="Minimum words of each side.", rich_help_panel=RULES_PANEL)] = 1,
-    max_words: Annotated[
-        int, typer.Option(min=1, help="Maximum words of each side.", rich_help_panel=RULES_PANEL)
-    ] = 200,
-    max_ratio: Annotated[
-        float,
-        typer.Option(min=1, help="Maximum length ratio of the sides, plus 3 words.", rich_help_panel=RULES_PANEL),
-    ] = 3.0,
+    min_words: Annotated[int, _rule_option(min=1, help="Minimum words of each side.")] = 1,
+    max_words: Annotated[int, _rule_option(min=1, help="Maximum words of each side.")] = 200,
+    max_ratio: Annotated[float, _rule_option(min=1, help="Maximum length ratio of the sides, plus 3 words.")] = 3.0,
     min_letters: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="Minimum fraction of letters among a side's characters.", rich_help_panel=RULES_PANEL
-        ),
+        float, _rule_option(min=0, max=1, help="Minimum fraction of letters among a side's characters.")
     ] = 0.5,
-    source_script: Annotated[str, ScriptOption] = AUTO,
-    target_script: Annotated[str, ScriptOption] = AUTO,
+    source_script: Annotated[str, _SCRIPT_OPTION] = AUTO,
+    target_script: Annotated[str, _SCRIPT_OPTION] = AUTO,
     unique_source: Annotated[
-        bool, typer.Option("--unique-source", help="Keep one translation of each source.", rich_help_panel=RULES_PANEL)
+        bool, _rule_option("--unique-source", help="Keep one translation of each source.")
     ] = False,
-    without: Without = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite existing files.", rich_help_panel=FILES_PANEL)
-    ] = False,
+    without: Annotated[list[str] | None, _rule_option(help=_RULES_HELP, metavar="RULE")] = None,
+    force: Annotated[bool, _file_option("--force", help="Overwrite existing files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
     """Remove pairs that harm training, and report how many for which reason.
@@ -70,24 +46,22 @@ def clean(
     """
     from regard.cli.stdio import show_item_progress
     from regard.corpus import filters
-    from regard.corpus.filters import FilterPipeline, peek_pairs
     from regard.corpus.writers import STANDARD_OUTPUT, open_pair_writer
     from regard.data.readers import dispatch
 
     restore_default_sigpipe()
-    first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
+    first, pairs = filters.peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
     if not first:
         raise dispatch.make_empty_corpus_error(data)
     scripts = _choose_scripts((source_script, target_script), filters.find_main_scripts(first))
-    limits = filters.make_default_filters(
-        scripts,
-        min_words=min_words,
-        max_words=max_words,
-        max_ratio=max_ratio,
-        min_letters=min_letters,
-        unique_source=unique_source,
-    )
-    pipeline = FilterPipeline(filters.exclude_filters(limits, without or []))
+    limits: dict[str, Any] = {
+        "min_words": min_words,
+        "max_words": max_words,
+        "max_ratio": max_ratio,
+        "min_letters": min_letters,
+    }
+    rules = filters.make_default_filters(scripts, **limits, unique_source=unique_source)
+    pipeline = filters.FilterPipeline(filters.exclude_filters(rules, without or []))
     with open_pair_writer(out, force) as write:
         for pair in show_item_progress(pairs, "cleaning"):
             if pipeline.accepts(pair):

@@ -22,9 +22,7 @@ def write_classification_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.tsv`, `dev.tsv` and `test.tsv`: label, text, and the deciding sentence, which training ignores."""
     random = Random(seed)
     reports = iterate_distinct(lambda: _make_report_line(random))
-    return write_splits(
-        folder, ".tsv", SPLIT_SIZES, _WORDS["overrides"], lambda _, size: "".join(islice(reports, size))
-    )
+    return write_splits(folder, ".tsv", SPLIT_SIZES, _WORDS["overrides"], lambda _, n: "".join(islice(reports, n)))
 
 
 def _make_report_line(random: Random) -> str:
@@ -43,13 +41,11 @@ def _make_report_line(random: Random) -> str:
 def _make_opinion(random: Random, label: str, sight: str) -> str:
     """Return the writer's opinion; half of the time as a negation of the opposite."""
     if label == "undecided":
-        word = random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))
-        return random.choice(
-            (f"I can not say whether I found the {sight} {word}", f"was the {sight} {word}, I asked myself")
-        )
-    same, other = (
-        (POSITIVE_ADJECTIVES, NEGATIVE_ADJECTIVES) if label == "liked" else (NEGATIVE_ADJECTIVES, POSITIVE_ADJECTIVES)
-    )
+        found = f"the {sight} {random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))}"
+        return random.choice((f"I can not say whether I found {found}", f"was {found}, I asked myself"))
+    same, other = POSITIVE_ADJECTIVES, NEGATIVE_ADJECTIVES
+    if label == "disliked":
+        same, other = other, same
     if random.random() < 0.5:
         return f"I found the {sight} {random.choice(same)}"
     return f"I did not find the {sight} {random.choice(other)} at all"

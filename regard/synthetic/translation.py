@@ -8,7 +8,6 @@ from regard.data.sentence_pair import format_pharaoh
 from regard.errors import UserError
 from regard.synthetic.grammar import generate_corpus
 
-_SPLITS, _EXTENSIONS = ("train", "dev", "test"), ("en", "de", "align")
 _MAX_HELD_OUT_PAIRS = 1000  # maximum size of dev and of test
 
 
@@ -19,12 +18,8 @@ def write_translation_corpus(folder: Path, pairs: int, seed: int = 1, overwrite:
     """
     if pairs < 10:
         raise UserError(f"a corpus has at least 10 pairs, not {pairs}")
-    existing = [
-        f"{name}.{extension}"
-        for name in _SPLITS
-        for extension in _EXTENSIONS
-        if (folder / f"{name}.{extension}").exists()
-    ]
+    names = (f"{split}.{extension}" for split in ("train", "dev", "test") for extension in ("en", "de", "align"))
+    existing = [name for name in names if (folder / name).exists()]
     if existing and not overwrite:
         raise UserError(f"{folder} already holds {', '.join(existing)}; nothing is overwritten, choose another --out")
     held_out = min(_MAX_HELD_OUT_PAIRS, pairs // 10)

@@ -14,7 +14,6 @@ from regard.synthetic.grammar import AlignedPair, generate_corpus, phrases
 from regard.synthetic.grammar import german_morphology as de
 from regard.synthetic.grammar import splits as corpus_module
 from regard.synthetic.grammar.clauses import Clause
-from regard.synthetic.grammar.lexeme import Adverbial
 from regard.synthetic.grammar.lexicon import (
     ADJECTIVES,
     AND,
@@ -40,6 +39,7 @@ from regard.synthetic.grammar.lexicon import (
     WHITHER,
     WHO,
     WHY,
+    Adverbial,
     are_contradictory,
     find_adjective,
     find_adjectives,

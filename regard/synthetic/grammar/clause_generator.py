@@ -3,52 +3,34 @@
 from dataclasses import replace
 from random import Random
 
+from regard.synthetic.grammar import lexicon as lx
 from regard.synthetic.grammar.clauses import Clause
-from regard.synthetic.grammar.lexeme import Adverbial, Modal, Verb
-from regard.synthetic.grammar.lexicon import (
-    FREQUENCY,
-    HUMAN,
-    LISTS,
-    MANNER,
-    MEANS,
-    MODALS,
-    NOUNS,
-    SHE,
-    TIME,
-    are_contradictory,
-    find_adjectives,
-    find_noun,
-    find_verb,
-    find_verbs,
-    find_verbs_with_object,
-    find_verbs_with_subject,
-)
+from regard.synthetic.grammar.lexicon import Adverbial, Modal, Pronoun, Verb
 from regard.synthetic.grammar.noun_phrase_generator import NounPhraseGenerator
 from regard.synthetic.grammar.phrases import (
     CoordinatedPhrase,
     Nominal,
     NounPhrase,
     PrepositionalPhrase,
-    Pronoun,
     is_indefinite,
     make_relative_pronoun,
 )
 
-VERB_BE = find_verb("be")
-_ACTION_VERBS = find_verbs("none", "acc", "dat", "give", "buy", "explain", "prep", "put", "goal", "ride", "spot")
+VERB_BE = lx.find_verb("be")
+_ACTION_VERBS = lx.find_verbs("none", "acc", "dat", "give", "buy", "explain", "prep", "put", "goal", "ride", "spot")
 _SEPARABLE_VERBS = tuple(verb for verb in _ACTION_VERBS if verb.prefix)
 # More frequent: verbs with more forms to learn, and those of constructions with few verbs.
 _WEIGHTED_ACTION_VERBS = (
     *_ACTION_VERBS,
     *_SEPARABLE_VERBS * 2,
-    *find_verbs("goal", "ride", "spot") * 2,
-    *(find_verb("belong to"),) * 4,
-    *map(find_verb, ("follow", "play with", "explain", "understand")),
+    *lx.find_verbs("goal", "ride", "spot") * 2,
+    *(lx.find_verb("belong to"),) * 4,
+    *map(lx.find_verb, ("follow", "play with", "explain", "understand")),
 )
 _WEIGHTED_VERBS = (*_WEIGHTED_ACTION_VERBS, *(VERB_BE,) * 18)
 # States are not in the perfect.
 _STATIVE_TENSES = {"perfect": "present", "pluperfect": "past"}
-_SINGLE_TIME = tuple(time for time in TIME if not time.name.startswith("every"))
+_SINGLE_TIME = tuple(time for time in lx.TIME if not time.name.startswith("every"))
 _LOCATION_KINDS = ("building", "room", "nature", "town")
 
 
@@ -68,13 +50,11 @@ class ClauseGenerator:
         negation_probability: float = 0.14,
     ) -> Clause:
         """Draw a clause in a mode (a tense, "modal" or "modal-past"); `adjunct_factor` scales the rate of adjuncts."""
-        verb = verb or (
-            self.draw_action_verb()
-            if mode in {"perfect", "pluperfect", "future"}
-            else self.random.choice(_WEIGHTED_VERBS)
-        )
+        if verb is None:
+            is_event = mode in {"perfect", "pluperfect", "future"}
+            verb = self.draw_action_verb() if is_event else self.random.choice(_WEIGHTED_VERBS)
         if subject is None:
-            kinds = verb.subjects or (self.random.choice(NOUNS).kind,)
+            kinds = verb.subjects or (self.random.choice(lx.NOUNS).kind,)
             # Only the present tense has a separate verb form for "I".
             subject = self.noun_phrases.draw_subject(kinds, speaker_weight=16 if mode == "present" else 1)
         if verb.frame == "be" or (verb.is_stative and verb.frame not in {"that", "whether"}):
@@ -97,9 +77,9 @@ class ClauseGenerator:
     def _draw_modal(self, verb: Verb, subject: Nominal, past: bool) -> Modal | None:
         if verb.is_stative or verb.frame == "be":
             return None
-        if isinstance(subject, NounPhrase) and subject.noun.kind not in LISTS["animate_kinds"]:
+        if isinstance(subject, NounPhrase) and subject.noun.kind not in lx.LISTS["animate_kinds"]:
             return None
-        candidates = [modal for modal in MODALS if modal.is_past == past]
+        candidates = [modal for modal in lx.MODALS if modal.is_past == past]
         return self.random.choice(candidates) if verb.is_volitional else candidates[0]
 
     def _add_arguments(self, clause: Clause) -> None:
@@ -110,14 +90,10 @@ class ClauseGenerator:
         if frame in {"give", "buy", "explain"}:
             self._add_recipient_and_object(clause)
         elif frame == "prep":
-            nominal = (
-                noun_phrases.draw_definite_object(kinds, subject)
-                if clause.negated
-                else noun_phrases.draw_object(kinds, subject)
-            )
-            clause.complement = PrepositionalPhrase(*clause.verb.preposition, nominal)
+            draw = noun_phrases.draw_definite_object if clause.negated else noun_phrases.draw_object
+            clause.complement = PrepositionalPhrase(*clause.verb.preposition, draw(kinds, subject))
         elif frame == "spot":
-            seated = isinstance(subject, Pronoun | CoordinatedPhrase) or subject.noun.kind in HUMAN
+            seated = isinstance(subject, Pronoun | CoordinatedPhrase) or subject.noun.kind in lx.HUMAN
             clause.complement = noun_phrases.draw_furniture_location(kinds, "dat", seated)
         elif frame == "put":
             clause.complement = noun_phrases.draw_furniture_location(clause.verb.places, "acc", seated=False)
@@ -130,33 +106,30 @@ class ClauseGenerator:
         frame, subject = clause.verb.frame, clause.subject
         clause.recipient_last = frame == "explain" or (frame == "give" and self.noun_phrases.draw_bool(0.4))
         direct = self.noun_phrases.draw_object(clause.verb.objects, subject, clause.negated)
-        clause.indirect = self.noun_phrases.draw_definite_object(HUMAN, subject)
+        clause.indirect = self.noun_phrases.draw_definite_object(lx.HUMAN, subject)
         # "buys her flowers" would be ambiguous.
-        if clause.indirect is SHE and isinstance(direct, NounPhrase) and not direct.determiner:
+        if clause.indirect is lx.SHE and isinstance(direct, NounPhrase) and not direct.determiner:
             direct = replace(direct, determiner="the")
         clause.direct = direct
 
     def _add_predicate(self, clause: Clause) -> None:
         subject = clause.subject
         head = subject.noun if isinstance(subject, NounPhrase | Pronoun) else subject.left.noun
-        can_be_located = head is None or head.kind in (*HUMAN, "pet", "farm", "vehicle", "thing")
+        can_be_located = head is None or head.kind in (*lx.HUMAN, "pet", "farm", "vehicle", "thing")
         if can_be_located and self.noun_phrases.draw_bool(0.3):
-            clause.complement = self.noun_phrases.draw_location(
-                _choose_location_kinds(head.kind if head else "", _LOCATION_KINDS)
-            )
+            kinds = _choose_location_kinds(head.kind if head else "", _LOCATION_KINDS)
+            clause.complement = self.noun_phrases.draw_location(kinds)
             return
-        existing_adjectives = subject.adjectives if isinstance(subject, NounPhrase) else ()
-        candidates = find_adjectives(
-            find_noun("teacher") if head is None or isinstance(subject, CoordinatedPhrase) else head
-        )
-        clause.predicate = self.random.choice(
-            [word for word in candidates if not any(are_contradictory(word, other) for other in existing_adjectives)]
-        )
+        known = subject.adjectives if isinstance(subject, NounPhrase) else ()
+        is_person = head is None or isinstance(subject, CoordinatedPhrase)
+        suitable = lx.find_adjectives(lx.find_noun("teacher") if is_person else head)
+        candidates = [word for word in suitable if not any(lx.are_contradictory(word, other) for other in known)]
+        clause.predicate = self.random.choice(candidates)
         clause.very = self.noun_phrases.draw_bool(0.15)
 
     def _add_adjuncts(self, clause: Clause, mode: str, adjunct_factor: float) -> None:
         verb, draw_bool = clause.verb, self.noun_phrases.draw_bool
-        if verb.is_stative or (clause.predicate and clause.predicate.english not in LISTS["temporary_adjectives"]):
+        if verb.is_stative or (clause.predicate and clause.predicate.english not in lx.LISTS["temporary_adjectives"]):
             clause.manner = self._draw_manner(clause) if draw_bool(0.3 * adjunct_factor) else None
             return
         if verb.frame != "put" and verb.places and draw_bool(0.28 * adjunct_factor):
@@ -164,13 +137,13 @@ class ClauseGenerator:
             clause.place = self.noun_phrases.draw_location(_choose_location_kinds(kind, verb.places))
         if draw_bool(0.22 * adjunct_factor):
             if verb.lemma in {"travel", "arrive"} and _is_human(clause.subject) and draw_bool(0.5):
-                clause.means = self.random.choice(MEANS)
+                clause.means = self.random.choice(lx.MEANS)
             else:
                 clause.manner = self._draw_manner(clause)
         if draw_bool(0.34 * adjunct_factor):
-            clause.time = self._draw_adverbial(_SINGLE_TIME if clause.negated else TIME, mode)
+            clause.time = self._draw_adverbial(_SINGLE_TIME if clause.negated else lx.TIME, mode)
         elif draw_bool(0.2 * adjunct_factor) and not clause.manner and _is_repeatable(clause):
-            clause.frequency = self._draw_adverbial(FREQUENCY, mode)
+            clause.frequency = self._draw_adverbial(lx.FREQUENCY, mode)
 
     def _draw_adverbial(self, adverbials: tuple[Adverbial, ...], mode: str) -> Adverbial | None:
         candidates = [adverbial for adverbial in adverbials if mode in adverbial.tenses]
@@ -180,7 +153,7 @@ class ClauseGenerator:
         has_indefinite_object = clause.direct is not None and is_indefinite(clause.direct)
         is_unsuitable = has_indefinite_object and (clause.negated or "well" in clause.verb.manners)
         excluded = "alone" if clause.subject.person == "p" else "together"
-        manners = [adverb for adverb in MANNER if adverb.name in clause.verb.manners and adverb.name != excluded]
+        manners = [adverb for adverb in lx.MANNER if adverb.name in clause.verb.manners and adverb.name != excluded]
         return self.random.choice(manners) if manners and not is_unsuitable else None
 
     def add_relative_clause(self, clause: Clause) -> None:
@@ -196,12 +169,13 @@ class ClauseGenerator:
     def _draw_relative_clause(self, phrase: NounPhrase, main: Clause) -> Clause:
         pronoun = make_relative_pronoun(phrase)
         mode = self.random.choice(("past", "past", "pluperfect") if main.is_past else ("present", "present", "perfect"))
-        subject_verbs = [verb for verb in find_verbs_with_subject(phrase.noun) if verb.english != main.verb.english]
-        object_verbs = [verb for verb in find_verbs_with_object(phrase.noun) if verb.english != main.verb.english]
+        subject_verbs, object_verbs = (
+            [verb for verb in find(phrase.noun) if verb.english != main.verb.english]
+            for find in (lx.find_verbs_with_subject, lx.find_verbs_with_object)
+        )
         if object_verbs and self.noun_phrases.draw_bool(0.4):
-            clause = self.draw_clause(
-                mode, self.random.choice(object_verbs), adjunct_factor=0.2, negation_probability=0.05
-            )
+            verb = self.random.choice(object_verbs)
+            clause = self.draw_clause(mode, verb, adjunct_factor=0.2, negation_probability=0.05)
             clause.direct, clause.front = pronoun, "direct"
             return clause
         if not subject_verbs or self.noun_phrases.draw_bool(0.25):
@@ -214,7 +188,7 @@ def _can_have_relative_clause(phrase: NounPhrase) -> bool:
 
 
 def _is_human(nominal: Nominal) -> bool:
-    return not isinstance(nominal, NounPhrase) or nominal.noun.kind in HUMAN
+    return not isinstance(nominal, NounPhrase) or nominal.noun.kind in lx.HUMAN
 
 
 def _is_definite(subject: Nominal) -> bool:

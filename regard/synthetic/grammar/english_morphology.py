@@ -1,17 +1,19 @@
 """English morphology: articles, agreement, verb forms and auxiliaries."""
 
-from regard.synthetic.grammar.lexeme import Modal, Noun, Verb
+from regard.synthetic.grammar.lexicon import Modal, Noun, Verb
 
-_BE = {"1": ("am", "was"), "3": ("is", "was"), "p": ("are", "were")}
+_AUXILIARIES = {  # present and past by person
+    "be": {"1": ("am", "was"), "3": ("is", "was"), "p": ("are", "were")},
+    "have": {"1": ("have", "had"), "3": ("has", "had"), "p": ("have", "had")},
+    "do": {"1": ("do", "did"), "3": ("does", "did"), "p": ("do", "did")},
+}
 
 
 def inflect_article(determiner: str, plural: bool, following: str) -> str:
     """Return the determiner as it is written before the following word."""
     if determiner == "a":
         return "an" if following[0] in "aeiou" else "a"
-    if determiner == "this" and plural:
-        return "these"
-    return determiner
+    return "these" if determiner == "this" and plural else determiner
 
 
 def inflect_noun(word: Noun, plural: bool) -> str:
@@ -19,18 +21,9 @@ def inflect_noun(word: Noun, plural: bool) -> str:
     return word.english_plural if plural else word.english
 
 
-def inflect_do(person: str, past: bool) -> str:
-    """Return the form of "do" in questions and negations."""
-    if past:
-        return "did"
-    return "does" if person == "3" else "do"
-
-
-def inflect_have(person: str, past: bool) -> str:
-    """Return the form of "have" in the perfect."""
-    if past:
-        return "had"
-    return "has" if person == "3" else "have"
+def inflect_auxiliary(infinitive: str, person: str, past: bool) -> str:
+    """Return a form of be, have or do."""
+    return _AUXILIARIES[infinitive][person][past]
 
 
 def inflect_modal(word: Modal, person: str) -> str:
@@ -41,7 +34,5 @@ def inflect_modal(word: Modal, person: str) -> str:
 def inflect_verb(verb: Verb, past: bool, person: str) -> str:
     """Return the finite form of the verb itself."""
     if verb.frame == "be":
-        return _BE[person][past]
-    if past:
-        return verb.english[2]
-    return verb.english[1] if person == "3" else verb.english[0]
+        return inflect_auxiliary("be", person, past)
+    return verb.english[2] if past else verb.english[1 if person == "3" else 0]

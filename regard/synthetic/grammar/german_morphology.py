@@ -3,7 +3,7 @@
 A gender is "m", "f", "n", or "p" for every plural; a case is "nom", "acc", "dat" or "gen".
 """
 
-from regard.synthetic.grammar.lexeme import Adjective, Modal, Noun, Verb
+from regard.synthetic.grammar.lexicon import Adjective, Modal, Noun, Verb
 
 _CASES = {"nom": 0, "acc": 1, "dat": 2, "gen": 3}
 
@@ -25,14 +25,8 @@ _EIN_STEMS = {"a": "ein", "no": "kein", "my": "mein", "his": "sein", "her": "ihr
 _THIS_STEMS = {"this": "dies", "every": "jed", "which": "welch", "many": "viel", "some": "einig"}
 _FIXED = {"two": "zwei", "three": "drei", "": ""}
 
-_CONTRACTIONS = {
-    ("in", "dem"): "im",
-    ("in", "das"): "ins",
-    ("an", "dem"): "am",
-    ("zu", "dem"): "zum",
-    ("zu", "der"): "zur",
-    ("von", "dem"): "vom",
-}
+# Preposition and article as one word.
+CONTRACTIONS = {"in dem": "im", "in das": "ins", "an dem": "am", "zu dem": "zum", "zu der": "zur", "von dem": "vom"}
 
 _IRREGULAR = {
     "sein": {"1": "bin", "3": "ist", "p": "sind"},
@@ -42,7 +36,8 @@ _IRREGULAR = {
 }
 _PRETERITE = {"sein": "war", "haben": "hatte"}
 
-_RELATIVES = {
+# Nominative, accusative and dative by gender.
+RELATIVE_PRONOUNS = {
     "m": ("der", "den", "dem"),
     "f": ("die", "die", "der"),
     "n": ("das", "das", "dem"),
@@ -64,13 +59,9 @@ def inflect_article(determiner: str, gender: str, case: str) -> str:
 
 def inflect_adjective(word: Adjective, determiner: str, gender: str, case: str) -> str:
     """Return the adjective before a noun: weak after der-words, mixed after ein-words, else strong."""
-    if determiner in {"the", "this", "every", "which"}:
-        table = _WEAK
-    elif determiner in _EIN_STEMS:
-        table = _MIXED
-    else:
-        table = _STRONG
-    return word.stem + table[gender][_CASES[case]]
+    is_weak = determiner in {"the", "this", "every", "which"}
+    endings = _WEAK if is_weak else _MIXED if determiner in _EIN_STEMS else _STRONG
+    return word.stem + endings[gender][_CASES[case]]
 
 
 def inflect_noun(word: Noun, plural: bool, case: str) -> str:
@@ -81,26 +72,18 @@ def inflect_noun(word: Noun, plural: bool, case: str) -> str:
     return word.genitive if case == "gen" or (word.is_weak and case != "nom") else word.german
 
 
-def contract_preposition(preposition: str, following: str) -> str:
-    """Return the contraction of preposition and article (in dem: im), or "" if there is none."""
-    return _CONTRACTIONS.get((preposition, following), "")
-
-
 def _inflect_present(parts: tuple[str, str, str, str], person: str) -> str:
     """Return the present form; a person is "1", "3" or "p" (first and third person plural are the same)."""
     infinitive, third = parts[0], parts[1]
     if infinitive in _IRREGULAR:
         return _IRREGULAR[infinitive][person]
-    if person == "3":
-        return third
-    if person == "p":
-        return infinitive
+    if person != "1":
+        return third if person == "3" else infinitive
     return infinitive.removesuffix("n").removesuffix("e") + "e"
 
 
-def _inflect_preterite(parts: tuple[str, str, str, str], person: str) -> str:
-    """Return the preterite form."""
-    past = parts[2]
+def _inflect_preterite(past: str, person: str) -> str:
+    """Return the preterite, given its singular."""
     if person != "p":
         return past
     return past + "n" if past.endswith("e") else past + "en"
@@ -108,9 +91,7 @@ def _inflect_preterite(parts: tuple[str, str, str, str], person: str) -> str:
 
 def inflect_auxiliary(infinitive: str, person: str, past: bool) -> str:
     """Return a form of sein, haben or werden."""
-    if not past:
-        return _IRREGULAR[infinitive][person]
-    return _inflect_preterite(("", "", _PRETERITE[infinitive], ""), person)
+    return _inflect_preterite(_PRETERITE[infinitive], person) if past else _IRREGULAR[infinitive][person]
 
 
 def inflect_modal(word: Modal, person: str) -> str:
@@ -120,9 +101,4 @@ def inflect_modal(word: Modal, person: str) -> str:
 
 def inflect_verb(verb: Verb, past: bool, person: str) -> str:
     """Return the finite form of the verb itself, without its separable prefix."""
-    return _inflect_preterite(verb.german, person) if past else _inflect_present(verb.german, person)
-
-
-def find_relative_pronoun(word: Noun, plural: bool) -> tuple[str, str, str]:
-    """Return the relative pronoun that refers to a noun: nominative, accusative, dative."""
-    return _RELATIVES["p" if plural else word.gender]
+    return _inflect_preterite(verb.german[2], person) if past else _inflect_present(verb.german, person)

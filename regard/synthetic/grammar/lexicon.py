@@ -1,14 +1,142 @@
-"""Lexicon: the words of `lexicon.yaml`, and lookup by name and by the words that they can be combined with."""
+"""Lexicon: a record for each part of speech, the words of `lexicon.yaml`, and lookup by name and by combination."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 import yaml
 
-from regard.synthetic.grammar.lexeme import Adjective, Adverbial, Conjunction, DeterminerFrequencies, Modal, Noun, Verb
-from regard.synthetic.grammar.phrases import Pronoun
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """A noun in both languages; a mass noun has no plural ("")."""
+
+    kind: str
+    english: str
+    english_plural: str
+    gender: str
+    german: str
+    genitive: str
+    german_plural: str
+
+    @property
+    def is_weak(self) -> bool:
+        """True if every singular form but the nominative takes the genitive's -n (der Junge, den Jungen)."""
+        return self.gender == "m" and self.genitive.endswith("n")
+
+    @property
+    def is_mass(self) -> bool:
+        """True if the noun cannot be counted."""
+        return not self.english_plural
+
+
+@dataclass(frozen=True, slots=True)
+class Adjective:
+    """An adjective: the German word, the stem that takes its endings, and the kinds of noun that it suits."""
+
+    english: str
+    german: str
+    stem: str
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb: its principal parts in both languages and its arguments.
+
+    The parts are base, third person, past and participle, the German ones without the separable `prefix`.
+    `frame` names the arguments (see `verbs`); `subjects`, `objects` and `places` are kinds of noun or single nouns.
+    `particle` is the English word that belongs to the verb ("up", "for"); a movable one follows an object pronoun.
+    `preposition` is (English, German, case) if the object is a prepositional one.
+    """
+
+    english: tuple[str, str, str, str]
+    german: tuple[str, str, str, str]
+    particle: str
+    is_particle_movable: bool
+    prefix: str
+    auxiliary: str
+    frame: str
+    is_stative: bool
+    is_volitional: bool
+    preposition: tuple[str, str, str]
+    subjects: tuple[str, ...]
+    objects: tuple[str, ...]
+    places: tuple[str, ...]
+    manners: tuple[str, ...]
+
+    @property
+    def lemma(self) -> str:
+        """English verb with its particle or preposition: "look for"."""
+        return " ".join(filter(None, (self.english[0], self.particle, self.preposition[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Modal:
+    """A modal in one tense; `base` is empty for true auxiliaries, and "want" or "have" if English adds "to"."""
+
+    english: str
+    english_third: str
+    base: str
+    german: str
+    german_plural: str
+    is_past: bool
+    is_negatable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Adverbial:
+    """A fixed phrase: (word, unit) in both languages; words with the same unit translate each other."""
+
+    name: str
+    english: tuple[tuple[str, int], ...]
+    german: tuple[tuple[str, int], ...]
+    tenses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conjunction:
+    """A word between two clauses, and the pairs of tenses (main clause, other clause) that it joins."""
+
+    english: str
+    german: str
+    tenses: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeterminerFrequencies:
+    """Determiners of a kind of phrase, each repeated by its frequency, and probabilities of other parts.
+
+    `adjective_probability` is that after an ein-word: adjective endings vary most there, so they are shown often.
+    """
+
+    singular: tuple[str, ...]
+    plural: tuple[str, ...]
+    plural_people: tuple[str, ...]
+    mass_nouns: tuple[str, ...]
+    plural_probability: float
+    possessive_probability: float
+    adjective_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pronoun:
+    """A pronoun of any kind: (subject, object) in English, (nominative, accusative, dative) in German.
+
+    `person` is "1", "3" or "p"; `noun` is the noun that a relative or interrogative pronoun stands for.
+    """
+
+    english: tuple[str, str]
+    german: tuple[str, str, str]
+    person: str
+    noun: Noun | None = None
+
+    def inflect_german(self, case: str) -> str:
+        """Return the German pronoun in its case."""
+        return self.german[("nom", "acc", "dat").index(case)]
+
 
 _SECTIONS: dict[str, Any] = yaml.safe_load(
     resources.files("regard.synthetic.grammar").joinpath("lexicon.yaml").read_text(encoding="utf-8")
@@ -71,9 +199,8 @@ def _parse_verb(words: str, frame: str, subjects: str, objects: str, places: str
 
 def _parse_units(phrase: str) -> tuple[tuple[str, int], ...]:
     """Return (word, unit) for each word of an adverbial."""
-    units = (unit.partition("@") for unit in phrase.split())
-    units_with_targets = ((words, int(target) if target else index) for index, (words, _, target) in enumerate(units))
-    return tuple((word, target) for words, target in units_with_targets for word in words.split("+"))
+    units = enumerate(unit.partition("@") for unit in phrase.split())
+    return tuple((word, int(number or index)) for index, (words, _, number) in units for word in words.split("+"))
 
 
 def _parse_adverbials(name: str) -> tuple[Adverbial, ...]:
@@ -84,22 +211,18 @@ def _parse_adverbials(name: str) -> tuple[Adverbial, ...]:
 
 
 def _parse_conjunction(english: str, german: str, tenses: str) -> Conjunction:
-    pairs = (pair.split("/") for pair in _expand_names(tenses, _SECTIONS["tense_pairs"]))
-    return Conjunction(english, german, tuple((main, other) for main, other in pairs))
+    pairs = (pair.partition("/") for pair in _expand_names(tenses, _SECTIONS["tense_pairs"]))
+    return Conjunction(english, german, tuple((main, other) for main, _, other in pairs))
 
 
 def _parse_determiners(section: dict[str, Any]) -> DeterminerFrequencies:
-    fields: dict[str, Any] = {
-        name: _parse_weighted_list(value) if isinstance(value, str) else value for name, value in section.items()
-    }
-    return DeterminerFrequencies(**fields)
+    lists = {name: _parse_weighted_list(text) for name, text in section.items() if isinstance(text, str)}
+    return DeterminerFrequencies(**{**section, **lists})
 
 
 NOUNS = tuple(Noun(kind, *row) for kind, table in _SECTIONS["nouns"].items() for row in _iterate_rows(table))
 ADJECTIVES = tuple(_parse_adjective(*row) for row in _iterate_rows(_SECTIONS["adjectives"], "|"))
-_ENGLISH_FORMS, _GERMAN_FORMS = (
-    _parse_forms(_SECTIONS[f"{language}_verb_forms"]) for language in ("english", "german")
-)
+_ENGLISH_FORMS, _GERMAN_FORMS = map(_parse_forms, (_SECTIONS["english_verb_forms"], _SECTIONS["german_verb_forms"]))
 VERBS = tuple(_parse_verb(*row) for row in _iterate_rows(_SECTIONS["verbs"], "|"))
 TIME, FREQUENCY, MANNER, MEANS = map(_parse_adverbials, ("time", "frequency", "manner", "means"))
 WHERE, WHEN, WHY, WHITHER = _parse_adverbials("question")
@@ -128,18 +251,16 @@ WHAT = Pronoun(("what", "what"), ("was", "was", "was"), "3")
 
 HUMAN = ("person", "kin", "youth")
 
-_NOUNS_BY_NAME = {noun.english: noun for noun in NOUNS}
-_ADJECTIVES_BY_NAME = {adjective.english: adjective for adjective in ADJECTIVES}
 
-
+@cache
 def find_noun(name: str) -> Noun:
     """Return the noun with this English singular."""
-    return _NOUNS_BY_NAME[name]
+    return next(noun for noun in NOUNS if noun.english == name)
 
 
 def find_adjective(name: str) -> Adjective:
     """Return the adjective with this English word."""
-    return _ADJECTIVES_BY_NAME[name]
+    return next(adjective for adjective in ADJECTIVES if adjective.english == name)
 
 
 def find_verb(lemma: str, frame: str = "") -> Verb:
@@ -177,19 +298,14 @@ def find_verbs(*frames: str) -> tuple[Verb, ...]:
 @cache
 def find_verbs_with_subject(word: Noun) -> tuple[Verb, ...]:
     """Return the verbs that the noun can be the subject of."""
-    return tuple(
-        verb for verb in VERBS if is_of_kind(word, verb.subjects) and not verb.frame.startswith(("that", "whether"))
-    )
+    return tuple(verb for verb in VERBS if is_of_kind(word, verb.subjects) and verb.frame not in {"that", "whether"})
 
 
 @cache
 def find_verbs_with_object(word: Noun) -> tuple[Verb, ...]:
     """Return the verbs with one object that the noun can be the object of."""
-    return tuple(
-        verb
-        for verb in VERBS
-        if verb.frame in {"acc", "dat"} and is_of_kind(word, verb.objects) and verb.particle != "to"
-    )
+    verbs = find_verbs("acc", "dat")
+    return tuple(verb for verb in verbs if is_of_kind(word, verb.objects) and verb.particle != "to")
 
 
 def are_contradictory(one: Adjective, other: Adjective) -> bool:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from random import Random
 
-from regard.synthetic.grammar.lexeme import DeterminerFrequencies, Noun
 from regard.synthetic.grammar.lexicon import (
     AROUND,
     DETERMINERS,
@@ -14,16 +13,17 @@ from regard.synthetic.grammar.lexicon import (
     SPEAKER,
     UPON,
     WE,
+    DeterminerFrequencies,
+    Noun,
+    Pronoun,
     find_adjectives,
     find_nouns,
     is_of_kind,
 )
-from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase, PrepositionalPhrase, Pronoun
+from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase, PrepositionalPhrase
 
 _POSSESSIVES = ("my", "his", "her", "our", "their")
-_POSSESSIVE_BY_PRONOUN = {
-    pronoun.english: possessive for pronoun, possessive in zip(PRONOUNS, _POSSESSIVES, strict=True)
-}
+_POSSESSIVE_BY_PRONOUN = {pronoun.english: word for pronoun, word in zip(PRONOUNS, _POSSESSIVES, strict=True)}
 _COORDINATED_KINDS = ("person", "youth")
 
 
@@ -59,30 +59,22 @@ class NounPhraseGenerator:
         if is_human and self.draw_bool(0.36 if speaker_weight > 1 else 0.28):
             return self.random.choice((*(SPEAKER,) * speaker_weight, *PRONOUNS[1:]))
         if is_human and self.draw_bool(0.04):
-            return CoordinatedPhrase(
-                NounPhrase(self.draw_noun(_COORDINATED_KINDS)), NounPhrase(self.draw_noun(_COORDINATED_KINDS))
-            )
+            return CoordinatedPhrase(*(NounPhrase(self.draw_noun(_COORDINATED_KINDS)) for _ in range(2)))
         # Drawn more often: these are few nouns, but some of them are neuter words for people.
         word = self.draw_noun(("youth",) if is_human and "youth" in kinds and self.draw_bool(0.15) else kinds)
-        phrase = self._draw_phrase(
-            word,
-            _POSSESSIVES,
-            DETERMINERS["subject"] if word.kind in LISTS["animate_kinds"] else DETERMINERS["inanimate"],
-        )
+        frequencies = DETERMINERS["subject" if word.kind in LISTS["animate_kinds"] else "inanimate"]
+        phrase = self._draw_phrase(word, _POSSESSIVES, frequencies)
         if word.kind == "person" and phrase.determiner in {"the", "a"} and not phrase.plural and self.draw_bool(0.08):
             carried = NounPhrase(self.draw_noun(LISTS["carried_nouns"]), phrase.determiner)
-            return replace(
-                phrase, companion=PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(carried, 0.3))
-            )
+            companion = PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(carried, 0.3))
+            return replace(phrase, companion=companion)
         return phrase
 
     def draw_object(self, kinds: tuple[str, ...], subject: Nominal, negated: bool = False) -> Nominal:
         """Draw an object; in a negation it must suit kein or nicht."""
         if "person" in kinds and self.draw_bool(0.22):
             return self._draw_other_pronoun(subject)
-        return self._draw_owned_phrase(
-            kinds, subject, DETERMINERS["negated_object"] if negated else DETERMINERS["object"]
-        )
+        return self._draw_owned_phrase(kinds, subject, DETERMINERS["negated_object" if negated else "object"])
 
     def draw_definite_object(self, kinds: tuple[str, ...], subject: Nominal) -> Nominal:
         """Draw a definite phrase or a pronoun: for recipients, and after a preposition in a negation."""
@@ -98,27 +90,27 @@ class NounPhraseGenerator:
 
     def draw_location(self, kinds: tuple[str, ...]) -> PrepositionalPhrase:
         """Draw the location of an event."""
-        word = self.draw_noun(kinds)
-        phrase = self._add_adjectives(NounPhrase(word, self.random.choice(LISTS["location_determiners"])), 0.22)
-        is_around = word.kind == "building" and self.draw_bool(0.3)
-        preposition = self.random.choice(AROUND) if is_around else LOCATIONS.get(word.english, ("in", "in"))
+        phrase = self._draw_place(kinds)
+        is_around = phrase.noun.kind == "building" and self.draw_bool(0.3)
+        preposition = self.random.choice(AROUND) if is_around else LOCATIONS.get(phrase.noun.english, ("in", "in"))
         return PrepositionalPhrase(*preposition, "dat", phrase)
 
     def draw_furniture_location(self, kinds: tuple[str, ...], case: str, seated: bool) -> PrepositionalPhrase:
         """Draw a location on, next to or under a piece of furniture; nobody sits under it."""
-        phrase = self._add_adjectives(
-            NounPhrase(self.draw_noun(kinds), self.random.choice(LISTS["location_determiners"])), 0.22
-        )
+        phrase = self._draw_place(kinds)
         return PrepositionalPhrase(*self.random.choice(UPON[:2] if seated else UPON), case, phrase)
 
     def draw_destination(self, kinds: tuple[str, ...], on_foot: bool) -> PrepositionalPhrase:
         """Draw the destination of a motion: to or into a place."""
-        word = self.draw_noun(kinds)
-        phrase = self._add_adjectives(NounPhrase(word, self.random.choice(LISTS["location_determiners"])), 0.22)
-        can_be_entered = on_foot and word.english not in LOCATIONS and self.draw_bool(0.4)
-        if can_be_entered or word.english in LISTS["only_into"]:
+        phrase = self._draw_place(kinds)
+        can_be_entered = on_foot and phrase.noun.english not in LOCATIONS and self.draw_bool(0.4)
+        if can_be_entered or phrase.noun.english in LISTS["only_into"]:
             return PrepositionalPhrase("into", "in", "acc", phrase)
         return PrepositionalPhrase("to", "zu", "dat", phrase)
+
+    def _draw_place(self, kinds: tuple[str, ...]) -> NounPhrase:
+        place = NounPhrase(self.draw_noun(kinds), self.random.choice(LISTS["location_determiners"]))
+        return self._add_adjectives(place, 0.22)
 
     def _draw_other_pronoun(self, subject: Nominal) -> Pronoun:
         speakers = (SPEAKER, WE) if subject in (SPEAKER, WE) else ()
@@ -135,30 +127,19 @@ class NounPhraseGenerator:
     def _draw_phrase(self, word: Noun, possessives: tuple[str, ...], frequencies: DeterminerFrequencies) -> NounPhrase:
         if word.is_mass:
             return self._add_adjectives(NounPhrase(word, self.random.choice(frequencies.mass_nouns)), 0.3)
-        is_kin = word.kind == "kin"
-        plural = not is_of_kind(word, LISTS["never_plural"]) and self.draw_bool(
-            0.12 if word.kind == "clothing" else frequencies.plural_probability
-        )
-        if word.kind == "clothing" and possessives == ("their",):
-            plural = True
+        is_kin, is_clothing = word.kind == "kin", word.kind == "clothing"
+        plural_probability = 0.12 if is_clothing else frequencies.plural_probability
+        plural = not is_of_kind(word, LISTS["never_plural"]) and self.draw_bool(plural_probability)
+        plural = plural or (is_clothing and possessives == ("their",))
+        possessive_probability = 0.7 if is_kin else frequencies.possessive_probability
+        if is_of_kind(word, LISTS["nouns_with_possessive"]) and self.draw_bool(possessive_probability):
+            phrase = NounPhrase(word, self.random.choice(possessives), plural)
+            return self._add_adjectives(phrase, 0.42 if is_kin else frequencies.adjective_probability)
         plural_determiners = frequencies.plural_people if word.kind in HUMAN else frequencies.plural
-        if is_of_kind(word, LISTS["nouns_with_possessive"]) and self.draw_bool(
-            0.7 if is_kin else frequencies.possessive_probability
-        ):
-            return self._add_adjectives(
-                NounPhrase(word, self.random.choice(possessives), plural),
-                0.42 if is_kin else frequencies.adjective_probability,
-            )
-        phrase = NounPhrase(
-            word,
-            "the" if is_kin else self.random.choice(plural_determiners if plural else frequencies.singular),
-            plural,
-        )
-        if (
-            phrase.determiner == "the"
-            and is_of_kind(word, LISTS["nouns_with_owner"])
-            and (is_kin or self.draw_bool(0.16))
-        ):
+        determiners = plural_determiners if plural else frequencies.singular
+        phrase = NounPhrase(word, "the" if is_kin else self.random.choice(determiners), plural)
+        can_be_owned = phrase.determiner == "the" and is_of_kind(word, LISTS["nouns_with_owner"])
+        if can_be_owned and (is_kin or self.draw_bool(0.16)):
             phrase = replace(phrase, owner=self._draw_owner(is_kin))
         return self._add_adjectives(phrase, frequencies.adjective_probability if phrase.determiner == "a" else 0.24)
 
@@ -173,27 +154,17 @@ class NounPhraseGenerator:
             return phrase
         candidates = find_adjectives(phrase.noun)
         word = self.random.choice(candidates)
-        inner = [
-            other
-            for other in candidates
-            if other.english in LISTS["inner_adjectives"] and other.english != word.english
-        ]
+        inner = [other for other in candidates if other.english in LISTS["inner_adjectives"] and other != word]
         if word.english in LISTS["outer_adjectives"] and inner and self.draw_bool(0.3):
             return replace(phrase, adjectives=(word, self.random.choice(inner)))
-        very = (
-            phrase.determiner in {"the", "a", ""}
-            and word.english not in LISTS["ungraded_adjectives"]
-            and self.draw_bool(0.12)
-        )
-        return replace(phrase, adjectives=(word,), very=very)
+        is_gradable = phrase.determiner in {"the", "a", ""} and word.english not in LISTS["ungraded_adjectives"]
+        return replace(phrase, adjectives=(word,), very=is_gradable and self.draw_bool(0.12))
 
 
 def _choose_possessives(subject: Nominal) -> tuple[str, ...]:
-    if isinstance(subject, Pronoun):
-        return (
-            (_POSSESSIVE_BY_PRONOUN[subject.english],) if subject.english in _POSSESSIVE_BY_PRONOUN else ("my", "our")
-        )
-    if subject.person == "p":
+    if isinstance(subject, Pronoun) and subject.english in _POSSESSIVE_BY_PRONOUN:
+        return (_POSSESSIVE_BY_PRONOUN[subject.english],)
+    if subject.person == "p" and not isinstance(subject, Pronoun):
         return ("their",)
     if isinstance(subject, NounPhrase) and subject.noun.kind in HUMAN:
         return {"m": ("his",), "f": ("her",)}.get(subject.noun.gender, ("my", "our"))

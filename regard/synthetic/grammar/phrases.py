@@ -9,28 +9,11 @@ from dataclasses import dataclass
 
 from regard.synthetic.grammar import english_morphology as en
 from regard.synthetic.grammar import german_morphology as de
-from regard.synthetic.grammar.lexeme import Adjective, Adverbial, Noun
+from regard.synthetic.grammar.lexicon import Adjective, Noun, Pronoun
 
 Token = tuple[str, tuple[str, ...]]
 
 _INDEFINITE_DETERMINERS = ("a", "", "no", "two", "three", "many", "some")
-
-
-@dataclass(frozen=True, slots=True)
-class Pronoun:
-    """A pronoun of any kind: (subject, object) in English, (nominative, accusative, dative) in German.
-
-    `person` is "1", "3" or "p"; `noun` is the noun that a relative or interrogative pronoun stands for.
-    """
-
-    english: tuple[str, str]
-    german: tuple[str, str, str]
-    person: str
-    noun: Noun | None = None
-
-    def inflect_german(self, case: str) -> str:
-        """Return the German pronoun in its case."""
-        return self.german[("nom", "acc", "dat").index(case)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +69,7 @@ def make_relative_pronoun(phrase: NounPhrase) -> Pronoun:
     """Return the pronoun with which a relative clause refers to the phrase."""
     human = phrase.noun.kind in {"person", "kin", "youth"}
     words = ("who", "whom") if human else ("which", "which")
-    return Pronoun(words, de.find_relative_pronoun(phrase.noun, phrase.plural), phrase.person, phrase.noun)
+    return Pronoun(words, de.RELATIVE_PRONOUNS[phrase.gender], phrase.person, phrase.noun)
 
 
 def is_indefinite(nominal: Nominal) -> bool:
@@ -99,11 +82,8 @@ def realize_english_phrase(nominal: Nominal, path: str, objective: bool = False)
     if isinstance(nominal, Pronoun):
         return [(nominal.english[objective], (path + ".noun",))]
     if isinstance(nominal, CoordinatedPhrase):
-        left, right = (
-            realize_english_phrase(nominal.left, path + ".left"),
-            realize_english_phrase(nominal.right, path + ".right"),
-        )
-        return [*left, ("and", (path + ".and",)), *right]
+        left = realize_english_phrase(nominal.left, path + ".left")
+        return [*left, ("and", (path + ".and",)), *realize_english_phrase(nominal.right, path + ".right")]
     words: list[Token] = [("very", (path + ".very",))] if nominal.very else []
     words += [(word.english, (f"{path}.{index}",)) for index, word in enumerate(nominal.adjectives)]
     words.append((en.inflect_noun(nominal.noun, nominal.plural), (path + ".noun",)))
@@ -124,15 +104,12 @@ def realize_german_phrase(nominal: Nominal, case: str, path: str, denial: str = 
     if isinstance(nominal, Pronoun):
         return [(nominal.inflect_german(case), (path + ".noun", path + ".case"))]
     if isinstance(nominal, CoordinatedPhrase):
-        left, right = (
-            realize_german_phrase(nominal.left, case, path + ".left"),
-            realize_german_phrase(nominal.right, case, path + ".right"),
-        )
-        return [*left, ("und", (path + ".and",)), *right]
+        left = realize_german_phrase(nominal.left, case, path + ".left")
+        return [*left, ("und", (path + ".and",)), *realize_german_phrase(nominal.right, case, path + ".right")]
     determiner = "no" if denial else nominal.determiner
     words: list[Token] = []
     if determiner:
-        names = (path + ".the", path + ".case", denial) if denial else (path + ".the", path + ".case")
+        names = (path + ".the", path + ".case", *([denial] if denial else []))
         words.append((de.inflect_article(determiner, nominal.gender, case), names))
     if nominal.very:
         words.append(("sehr", (path + ".very",)))
@@ -157,20 +134,15 @@ def realize_german_prepositional(phrase: PrepositionalPhrase, path: str) -> list
     words = realize_german_phrase(phrase.nominal, phrase.case, path)
     name = path + ".in"
     first, names = words[0]
-    contraction = de.contract_preposition(phrase.german, first)
+    contraction = de.CONTRACTIONS.get(f"{phrase.german} {first}")
     if contraction and isinstance(phrase.nominal, NounPhrase):
         return [(contraction, (name, *names)), *words[1:]]
     return [(phrase.german, (name,)), *words]
 
 
-def realize_english_adverbial(phrase: Adverbial, path: str) -> list[Token]:
-    """Return the English words of a fixed phrase."""
-    return [(word, (f"{path}.{unit}",)) for word, unit in phrase.english]
-
-
-def realize_german_adverbial(phrase: Adverbial, path: str) -> list[Token]:
-    """Return the German words of a fixed phrase."""
-    return [(word, (f"{path}.{unit}",)) for word, unit in phrase.german]
+def realize_adverbial(words: tuple[tuple[str, int], ...], path: str) -> list[Token]:
+    """Return the words of a fixed phrase, in either language."""
+    return [(word, (f"{path}.{unit}",)) for word, unit in words]
 
 
 def iterate_noun_phrases(nominal: Nominal) -> Iterator[NounPhrase]:

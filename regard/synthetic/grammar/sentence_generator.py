@@ -2,32 +2,11 @@
 
 from random import Random
 
+from regard.synthetic.grammar import lexicon as lx
 from regard.synthetic.grammar.clause_generator import VERB_BE, ClauseGenerator
 from regard.synthetic.grammar.clauses import Clause
-from regard.synthetic.grammar.lexeme import Verb
-from regard.synthetic.grammar.lexicon import (
-    AND,
-    BUT,
-    HE,
-    HUMAN,
-    SHE,
-    SPEAKER,
-    SUBORDINATORS,
-    THAT,
-    THEY,
-    WHAT,
-    WHEN,
-    WHERE,
-    WHETHER,
-    WHITHER,
-    WHO,
-    WHY,
-    find_noun,
-    find_verb,
-    find_verbs,
-    find_verbs_with_subject,
-)
-from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase, Pronoun
+from regard.synthetic.grammar.lexicon import Pronoun, Verb
+from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase
 from regard.synthetic.grammar.sentences import Sentence
 
 _STATEMENT_MODES = (
@@ -35,17 +14,16 @@ _STATEMENT_MODES = (
 )
 _QUESTION_MODES = ("present",) * 4 + ("past",) * 3 + ("perfect",) * 2 + ("future",) + ("modal",) * 3
 # "hope" does not take a clause with a modal.
-_HOPE_TENSES = tuple(tenses for tenses in THAT.tenses if not tenses[1].startswith("modal"))
-_CONTENT_CLAUSE_VERBS = find_verbs("that", "whether")
-_ONE_OBJECT_VERBS = tuple(verb for verb in find_verbs("acc", "dat") if "person" in verb.subjects)
+_HOPE_TENSES = tuple(tenses for tenses in lx.THAT.tenses if not tenses[1].startswith("modal"))
+_CONTENT_CLAUSE_VERBS = lx.find_verbs("that", "whether")
+_ONE_OBJECT_VERBS = tuple(verb for verb in lx.find_verbs("acc", "dat") if "person" in verb.subjects)
 _WHAT_QUESTION_VERBS = tuple(verb for verb in _ONE_OBJECT_VERBS if verb.frame == "acc" and "person" not in verb.objects)
 _WHOM_QUESTION_VERBS = tuple(verb for verb in _ONE_OBJECT_VERBS if "person" in verb.objects)
-_WHERE_QUESTION_VERBS = tuple(verb for verb in find_verbs("none", "acc", "dat", "prep") if verb.places)
-_OPENING_VERBS = tuple(map(find_verb, ("sleep", "see", "love", "help", "read", "be", "be")))
-_HUMAN_ACTION_VERBS = tuple(
-    verb for verb in find_verbs_with_subject(find_noun("teacher")) if not verb.is_stative and "bus" not in verb.subjects
-)
-_MOTION_VERBS = tuple(verb for verb in find_verbs("goal", "ride") if verb.english[0] != "come")
+_WHERE_QUESTION_VERBS = tuple(verb for verb in lx.find_verbs("none", "acc", "dat", "prep") if verb.places)
+_OPENING_VERBS = tuple(map(lx.find_verb, ("sleep", "see", "love", "help", "read", "be", "be")))
+_HUMAN_VERBS = lx.find_verbs_with_subject(lx.find_noun("teacher"))
+_HUMAN_ACTION_VERBS = tuple(verb for verb in _HUMAN_VERBS if not verb.is_stative and "bus" not in verb.subjects)
+_MOTION_VERBS = tuple(verb for verb in lx.find_verbs("goal", "ride") if verb.english[0] != "come")
 
 
 class SentenceGenerator:
@@ -91,105 +69,91 @@ class SentenceGenerator:
         mode, draw = self.random.choice(_QUESTION_MODES), self.random.random()
         if draw < 0.42:
             # The German verb opens the sentence with a capital letter: few verbs, so that each is seen often that way.
-            verb = (
-                self.random.choice(_OPENING_VERBS)
-                if mode in {"present", "past"}
-                else self.random.choice(_HUMAN_ACTION_VERBS)
-            )
-            clause = self._draw_question_clause(mode, verb, adjunct_factor=0.8)
+            verbs = _OPENING_VERBS if mode in {"present", "past"} else _HUMAN_ACTION_VERBS
+            clause = self._draw_question_clause(mode, self.random.choice(verbs), adjunct_factor=0.8)
             clause.front = ""
-            return Sentence("question", clause)
-        if draw < 0.55:
-            return Sentence(
-                "question", self.clauses.draw_clause(mode, self.random.choice(_ONE_OBJECT_VERBS), WHO, 0.4, 0.0)
-            )
-        if draw < 0.72:
-            return Sentence("question", self._draw_object_question(mode))
-        return Sentence("question", self._draw_adverbial_question(mode))
+        elif draw < 0.55:
+            clause = self.clauses.draw_clause(mode, self.random.choice(_ONE_OBJECT_VERBS), lx.WHO, 0.4, 0.0)
+        elif draw < 0.72:
+            clause = self._draw_object_question(mode)
+        else:
+            clause = self._draw_adverbial_question(mode)
+        return Sentence("question", clause)
 
     def _draw_question_clause(self, mode: str, verb: Verb | None = None, adjunct_factor: float = 0.3) -> Clause:
         while True:
             clause = self.clauses.draw_clause(mode, verb, adjunct_factor=adjunct_factor, negation_probability=0.0)
-            if clause.subject is not SPEAKER and not _has_determiner(clause.subject, ("no", "every", "some")):
+            if clause.subject is not lx.SPEAKER and not _has_determiner(clause.subject, ("no", "every", "some")):
                 clause.frequency = None
                 return clause
 
     def _draw_object_question(self, mode: str) -> Clause:
         draw = self.random.random()
-        pool = _WHAT_QUESTION_VERBS if draw < 0.4 else _WHOM_QUESTION_VERBS if draw < 0.65 else _ONE_OBJECT_VERBS
-        clause = self._draw_question_clause(mode, self.random.choice(pool))
+        verbs = _WHAT_QUESTION_VERBS if draw < 0.4 else _WHOM_QUESTION_VERBS if draw < 0.65 else _ONE_OBJECT_VERBS
+        clause = self._draw_question_clause(mode, self.random.choice(verbs))
         clause.front = "direct"
-        clause.direct = (
-            WHAT
-            if draw < 0.4
-            else WHO
-            if draw < 0.65
-            else self.clauses.noun_phrases.draw_which_phrase(clause.verb.objects)
-        )
+        if draw < 0.65:
+            clause.direct = lx.WHAT if draw < 0.4 else lx.WHO
+        else:
+            clause.direct = self.clauses.noun_phrases.draw_which_phrase(clause.verb.objects)
         return clause
 
     def _draw_adverbial_question(self, mode: str) -> Clause:
         draw = self.random.random()
         if draw < 0.3:
             clause = self._draw_question_clause(mode, self.random.choice(_WHERE_QUESTION_VERBS))
-            clause.asked, clause.place = WHERE, None
+            clause.asked, clause.place = lx.WHERE, None
         elif draw < 0.45:
             clause = self._draw_question_clause(mode, self.random.choice(_MOTION_VERBS))
-            clause.asked, clause.complement = WHITHER, None
+            clause.asked, clause.complement = lx.WHITHER, None
         elif draw < 0.7:
             clause = self._draw_question_clause(mode, self.clauses.draw_action_verb())
-            clause.asked, clause.time = WHEN, None
+            clause.asked, clause.time = lx.WHEN, None
         else:
             clause = self._draw_question_clause(mode)
-            clause.asked = WHY
+            clause.asked = lx.WHY
         clause.front = "asked"
         return clause
 
     def _draw_complex_sentence(self) -> Sentence:
-        conjunction = self.random.choice(SUBORDINATORS)
+        conjunction = self.random.choice(lx.SUBORDINATORS)
         main, subordinate = self.random.choice(conjunction.tenses)
         is_at_one_time = conjunction.english in {"while", "when", "before", "after"}
         is_leading = self._draw_bool(0.4)
-        first_tense, second_tense = (subordinate, main) if is_leading else (main, subordinate)
-        first = self._draw_event_clause(first_tense, is_at_one_time)
-        second = self._draw_following_clause(second_tense, first, is_at_one_time)
-        if is_leading:
-            return Sentence("leading", second, first, conjunction)
-        return Sentence("trailing", first, second, conjunction)
+        first = self._draw_event_clause(subordinate if is_leading else main, is_at_one_time)
+        second = self._draw_following_clause(main if is_leading else subordinate, first, is_at_one_time)
+        clauses = (second, first) if is_leading else (first, second)
+        return Sentence("leading" if is_leading else "trailing", *clauses, conjunction)
 
     def _draw_content_clause_sentence(self) -> Sentence:
         verb = self.random.choice(_CONTENT_CLAUSE_VERBS)
         is_hope = verb.english[0] == "hope"
-        main, subordinate = self.random.choice(_HOPE_TENSES if is_hope else THAT.tenses)
+        main, subordinate = self.random.choice(_HOPE_TENSES if is_hope else lx.THAT.tenses)
         first = self.clauses.draw_clause(main, verb, negation_probability=0.0 if is_hope else 0.14)
+        second = self._draw_following_clause(subordinate, first)
         takes_whether = verb.frame == "whether" or (first.negated and verb.english[0] == "know")
-        return Sentence(
-            "trailing", first, self._draw_following_clause(subordinate, first), WHETHER if takes_whether else THAT
-        )
+        return Sentence("trailing", first, second, lx.WHETHER if takes_whether else lx.THAT)
 
     def _draw_compound_sentence(self) -> Sentence:
-        conjunction = self.random.choice((AND, AND, BUT))
+        conjunction = self.random.choice((lx.AND, lx.AND, lx.BUT))
         first_tense, second_tense = self.random.choice(conjunction.tenses)
         first = self.clauses.draw_clause(first_tense, adjunct_factor=0.3)
-        if conjunction is AND and _is_active(first.subject) and self._draw_bool(0.5):
+        if conjunction is lx.AND and _is_active(first.subject) and self._draw_bool(0.5):
             verb = self._draw_other_verb(first, is_at_one_time=True)
-            return Sentence(
-                "shared", first, self.clauses.draw_clause(second_tense, verb, first.subject, 0.3, 0.0), conjunction
-            )
-        second = (
-            self.clauses.draw_clause(second_tense, adjunct_factor=0.3)
-            if conjunction is AND
-            else self._draw_following_clause(second_tense, first)
-        )
+            second = self.clauses.draw_clause(second_tense, verb, first.subject, 0.3, 0.0)
+            return Sentence("shared", first, second, conjunction)
+        if conjunction is lx.AND:
+            second = self.clauses.draw_clause(second_tense, adjunct_factor=0.3)
+        else:
+            second = self._draw_following_clause(second_tense, first)
         return Sentence("joined", first, second, conjunction)
 
     def _draw_following_clause(self, mode: str, earlier: Clause, is_at_one_time: bool = False) -> Clause:
         """Draw a clause that continues an earlier one, often about the same person."""
         pronoun = _find_pronoun(earlier.subject)
         if pronoun and self._draw_bool(0.5):
-            return self._draw_event_clause(
-                mode, is_at_one_time, self._draw_other_verb(earlier, is_at_one_time), pronoun
-            )
+            verb = self._draw_other_verb(earlier, is_at_one_time)
+            return self._draw_event_clause(mode, is_at_one_time, verb, pronoun)
         return self._draw_event_clause(mode, is_at_one_time)
 
     def _draw_event_clause(
@@ -197,10 +161,9 @@ class SentenceGenerator:
     ) -> Clause:
         """Draw a clause that can be the cause or occasion of another: an action, or somebody's state."""
         if verb is None and not is_at_one_time and self._draw_bool(0.15):
-            verb, subject = VERB_BE, self.clauses.noun_phrases.draw_subject(HUMAN)
-        clause = self.clauses.draw_clause(
-            mode, verb or self.clauses.draw_action_verb(), subject, 0.3, 0.0 if is_at_one_time else 0.14
-        )
+            verb, subject = VERB_BE, self.clauses.noun_phrases.draw_subject(lx.HUMAN)
+        verb_or_action = verb or self.clauses.draw_action_verb()
+        clause = self.clauses.draw_clause(mode, verb_or_action, subject, 0.3, 0.0 if is_at_one_time else 0.14)
         if not is_at_one_time:
             return clause
         # An event at one time has no frequency, and its subject is neither everybody nor nobody.
@@ -212,25 +175,20 @@ class SentenceGenerator:
     def _draw_other_verb(self, earlier: Clause, is_at_one_time: bool = False) -> Verb:
         """Draw another verb for the same subject."""
         subject = earlier.subject
-        word = subject.noun if isinstance(subject, NounPhrase) else None
-        pool = find_verbs_with_subject(word or find_noun("teacher"))
-        used = earlier.verb.english
-        return self.random.choice(
-            [verb for verb in pool if verb.english != used and not (is_at_one_time and verb.is_stative)]
-        )
+        verbs = lx.find_verbs_with_subject(subject.noun if isinstance(subject, NounPhrase) else lx.find_noun("teacher"))
+        others = [verb for verb in verbs if verb.english != earlier.verb.english]
+        return self.random.choice([verb for verb in others if not (is_at_one_time and verb.is_stative)])
 
 
 def _find_pronoun(subject: Nominal) -> Pronoun | None:
     """Return the pronoun that refers to a person again, or None."""
     if isinstance(subject, Pronoun):
         return subject
-    if isinstance(subject, NounPhrase) and subject.noun.kind not in HUMAN:
-        return None
-    if _has_determiner(subject, ("no", "every")):
+    if isinstance(subject, NounPhrase) and (subject.noun.kind not in lx.HUMAN or subject.determiner in ("no", "every")):
         return None
     if subject.person == "p" or isinstance(subject, CoordinatedPhrase):
-        return THEY
-    return {"m": HE, "f": SHE}.get(subject.noun.gender)
+        return lx.THEY
+    return {"m": lx.HE, "f": lx.SHE}.get(subject.noun.gender)
 
 
 def _has_determiner(subject: Nominal, determiners: tuple[str, ...]) -> bool:
@@ -238,7 +196,9 @@ def _has_determiner(subject: Nominal, determiners: tuple[str, ...]) -> bool:
 
 
 def _is_active(subject: Nominal) -> bool:
-    return not isinstance(subject, NounPhrase) or (subject.noun.kind in (*HUMAN, "pet") and subject.determiner != "no")
+    if not isinstance(subject, NounPhrase):
+        return True
+    return subject.noun.kind in (*lx.HUMAN, "pet") and subject.determiner != "no"
 
 
 def _is_tense_ambiguous(clause: Clause | None) -> bool:
@@ -252,4 +212,4 @@ def _is_rare_verb_form(clause: Clause | None) -> bool:
     """Return True if the German verb form is too rare to learn: "ich … anrufe"."""
     if clause is None or clause.modal or clause.tense != "present":
         return False
-    return clause.subject is SPEAKER and bool(clause.verb.prefix)
+    return clause.subject is lx.SPEAKER and bool(clause.verb.prefix)

@@ -23,7 +23,7 @@ from regard.synthetic.grammar.clauses import (
     realize_english_clause,
     realize_german_clause,
 )
-from regard.synthetic.grammar.lexeme import Conjunction
+from regard.synthetic.grammar.lexicon import Conjunction
 from regard.synthetic.grammar.phrases import Token
 
 
@@ -56,12 +56,9 @@ def realize_sentence_pair(sentence: Sentence) -> AlignedPair:
     question = sentence.kind == "question"
     stop: Token = ("?" if question else ".", ("stop",))
     if sentence.second is None or sentence.conjunction is None:
-        inverted = question and sentence.first.front != "subject"
         order = VERB_SECOND if sentence.first.front else VERB_FIRST
-        source, target = (
-            realize_english_clause(sentence.first, "0", inverted=inverted),
-            realize_german_clause(sentence.first, "0", order),
-        )
+        source = realize_english_clause(sentence.first, "0", inverted=question and sentence.first.front != "subject")
+        target = realize_german_clause(sentence.first, "0", order)
     else:
         source, target = _realize_two_clauses(sentence.kind, sentence.first, sentence.second, sentence.conjunction)
     return _align_tokens([*source, stop], [*target, stop])
@@ -70,46 +67,23 @@ def realize_sentence_pair(sentence: Sentence) -> AlignedPair:
 def _realize_two_clauses(
     kind: str, first: Clause, second: Clause, conjunction: Conjunction
 ) -> tuple[list[Token], list[Token]]:
-    english_word: Token = (conjunction.english, ("join",))
-    german_word: Token = (conjunction.german, ("join",))
-    comma: Token = (",", ("comma",))
-    if kind == "leading":
-        return (
-            [english_word, *realize_english_clause(second, "1"), comma, *realize_english_clause(first, "0")],
-            [
-                german_word,
-                *realize_german_clause(second, "1", VERB_LAST),
-                comma,
-                *realize_german_clause(first, "0", VERB_FIRST),
-            ],
-        )
-    if kind == "trailing":
-        return (
-            [*realize_english_clause(first, "0"), english_word, *realize_english_clause(second, "1")],
-            [
-                *realize_german_clause(first, "0"),
-                (",", ("join",)),
-                german_word,
-                *realize_german_clause(second, "1", VERB_LAST),
-            ],
-        )
-    pause = [comma] if conjunction.english == "but" else []
-    shared = kind == "shared"
-    order = VERB_FIRST if shared else VERB_SECOND
-    return (
-        [
-            *realize_english_clause(first, "0"),
-            *pause,
-            english_word,
-            *realize_english_clause(second, "1", elided=shared),
-        ],
-        [
-            *realize_german_clause(first, "0"),
-            *pause,
-            german_word,
-            *realize_german_clause(second, "1", order, elided=shared),
-        ],
-    )
+    """Return the words of both languages; the conjunction opens the second clause."""
+    is_shared, is_leading, is_trailing = kind == "shared", kind == "leading", kind == "trailing"
+    order = VERB_LAST if is_leading or is_trailing else VERB_FIRST if is_shared else VERB_SECOND
+    source = [
+        realize_english_clause(first, "0"),
+        [(conjunction.english, ("join",)), *realize_english_clause(second, "1", elided=is_shared)],
+    ]
+    target = [
+        realize_german_clause(first, "0", VERB_FIRST if is_leading else VERB_SECOND),
+        [(conjunction.german, ("join",)), *realize_german_clause(second, "1", order, elided=is_shared)],
+    ]
+    if is_leading:
+        source.reverse()
+        target.reverse()
+    comma: list[Token] = [(",", ("comma",))] if is_leading or conjunction.english == "but" else []
+    german_comma: list[Token] = [(",", ("join",))] if is_trailing else comma
+    return [*source[0], *comma, *source[1]], [*target[0], *german_comma, *target[1]]
 
 
 def _align_tokens(source: list[Token], target: list[Token]) -> AlignedPair:

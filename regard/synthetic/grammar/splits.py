@@ -11,12 +11,12 @@ from functools import cache
 from random import Random
 
 from regard.synthetic.grammar.clauses import Clause
+from regard.synthetic.grammar.lexicon import Pronoun
 from regard.synthetic.grammar.phrases import (
     CoordinatedPhrase,
     Nominal,
     NounPhrase,
     PrepositionalPhrase,
-    Pronoun,
     iterate_noun_phrases,
 )
 from regard.synthetic.grammar.sentence_generator import SentenceGenerator
