@@ -2,13 +2,14 @@
 
 A checkpoint is a folder `checkpoints/step-N` of the run. It holds the complete state between two updates:
 
-- `model.safetensors`: the weights of the model to use, which with EMA is the moving average. Tied weights occur once,
-  sharded weights in full.
-- `optimizer.safetensors`: the optimizer's tensors, named by parameter index and key (`0.exp_avg`), and with EMA the raw
-  weights (`weight.0`).
-- `state.json`: the `TrainState`, the gradient scaler, the fingerprint of the training data, the number of processes,
-  `interim` (True if it was written only because the run was stopped), for human readers the best validation and the
-  number of epochs, and the format version and checksums of the other files.
+1. the weights of the model to use, with EMA the moving average (`model.safetensors`); tied weights occur once,
+   sharded ones in full;
+2. the optimizer's tensors, named by parameter index and key, such as `0.exp_avg` (`optimizer.safetensors`);
+3. with EMA the raw weights, such as `weight.0` (`optimizer.safetensors`);
+4. the `TrainState`: step, data position, best validations, counters (`state.json`);
+5. the gradient scaler of fp16 (`state.json`);
+6. conditions of resuming: fingerprint of the training data, number of processes, format version, checksums of the
+   files, and `interim`, True if the checkpoint was written only because the run was stopped (`state.json`).
 
 Data order, dropout and learning rate are pure functions of (seed, step, data position), so no random generator is
 saved. On a CPU, a resumed run gives the same weights, bit by bit, as one that was never stopped.
@@ -84,10 +85,8 @@ class Checkpointer:
 
     def collect_optimizer_state(self) -> dict[str, Tensor]:
         """Return the optimizer's tensors and, with EMA, the raw weights that the model file does not contain."""
-        trained_weights = {
-            f"weight.{index}": weight.detach().clone() for index, weight in self.ema.list_trained_weights()
-        }
-        tensors = checkpoint.collect_optimizer_tensors(self.optimizer) | trained_weights
+        raw_weights = {f"weight.{index}": weight.detach().clone() for index, weight in enumerate(self.ema.weights)}
+        tensors = checkpoint.collect_optimizer_tensors(self.optimizer) | raw_weights
         return {name: gather_full_tensor(tensor) for name, tensor in tensors.items()}
 
     def remove_old_checkpoints(self, train_state: TrainState) -> None:
@@ -149,7 +148,7 @@ class Checkpointer:
     def load_optimizer_state(self, tensors: dict[str, Tensor]) -> None:
         """Load the optimizer's tensors and, with EMA, the raw weights."""
         checkpoint.load_optimizer_tensors(tensors, self.optimizer, take_local_shard)
-        for index, weight in self.ema.list_trained_weights():
+        for index, weight in enumerate(self.ema.weights):
             weight.copy_(take_local_shard(tensors[f"weight.{index}"], weight))
 
     @torch.no_grad()
@@ -160,10 +159,10 @@ class Checkpointer:
         for name, tensor in expected.items():
             tensor.copy_(take_local_shard(tensors[name], tensor))
 
-    def save_average(self, steps: Sequence[int], validation: ValidationRecord) -> None:
+    def save_average(self, steps: Sequence[int], weights: dict[str, Tensor], validation: ValidationRecord) -> None:
         """Save the average of the checkpoints of the given steps, and its validation result."""
         state = {"steps": list(steps), "best": asdict(replace(validation, step=steps[-1]))}
-        checkpoint.write_checkpoint(self.run.average_folder, self.average_steps(steps), {}, state)
+        checkpoint.write_checkpoint(self.run.average_folder, weights, {}, state)
 
     def average_steps(self, steps: Sequence[int]) -> dict[str, Tensor]:
         """Return the average weights of the checkpoints of the given steps."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from regard.console import log_message
 from regard.data.batch import Batch
@@ -16,7 +15,7 @@ from regard.data.loader import mix_seeds
 from regard.errors import UserError
 from regard.recipes import TrainingSettings
 from regard.tasks.base import is_out_of_memory
-from regard.training.distributed import DistributedContext, ModelWithLoss, gather_full_tensor
+from regard.training.distributed import DistributedContext, ModelWithLoss, gather_full_tensor, wrap_ddp
 from regard.training.precision import build_autocast, build_grad_scaler, seed_generators
 
 
@@ -36,24 +35,22 @@ class GradientAccumulator:
         settings: TrainingSettings,
         device: torch.device,
         distributed: DistributedContext,
-        ddp_model: DistributedDataParallel | None = None,
     ) -> None:
-        """Store the settings; `ddp_model` is the wrapped model if there are several ranks."""
+        """Wrap the model in DDP if there are several ranks, unless FSDP shards it."""
         self.model_with_loss = model_with_loss
-        self.weights = list(model_with_loss.parameters())
         self.settings = settings
         self.device = device
         self.distributed = distributed
         self.scaler = build_grad_scaler(settings, device)
-        self.ddp_model = ddp_model
+        self.is_sharded = settings.shard and distributed.world_size > 1
+        self.ddp_model = None if self.is_sharded else wrap_ddp(model_with_loss, distributed, device)
 
     def accumulate(self, batches: Sequence[Batch], step: int, micro_batches: int) -> AccumulatedLoss:
         """Accumulate the gradients; if one rank runs out of memory, all ranks retry with smaller micro-batches."""
         total = max(1.0, self.distributed.all_reduce_sum([self.model_with_loss.compute_loss_denominator(batches)])[0])
         longest = max(batch.num_rows for batch in batches)
         while True:
-            for weight in self.weights:
-                weight.grad = None
+            self.model_with_loss.zero_grad()
             loss = self._try_accumulate(batches, total, step, micro_batches)
             if not self.distributed.is_true_on_any_rank(loss is None):
                 break
@@ -84,7 +81,7 @@ class GradientAccumulator:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            if self.settings.shard and self.distributed.world_size > 1:  # the other ranks are inside a collective
+            if self.is_sharded:  # the other ranks are inside a collective
                 raise UserError(
                     "out of memory; choose a smaller training.batch_tokens (training.shard=true cannot split batches)"
                 ) from error
@@ -93,16 +90,13 @@ class GradientAccumulator:
 
     def _backward_batch(self, batch: Batch, total: float) -> Tensor:
         """Add the gradients of one batch to `.grad`; return its loss."""
-        with self._no_sync():
+        # Without DDP's gradient sync: if one rank runs out of memory, all ranks retry the update.
+        with self.ddp_model.no_sync() if self.ddp_model else nullcontext():
             with build_autocast(self.settings, self.device):
                 loss: Tensor = (self.ddp_model or self.model_with_loss)(batch, 1 / total)
             # DDP and FSDP average over ranks, but the sum is needed.
             self.scaler.scale(loss * self.distributed.world_size).backward()  # type: ignore[no-untyped-call]
         return loss.detach().float()
-
-    def _no_sync(self) -> AbstractContextManager[object]:
-        """Suspend DDP's gradient sync: if one rank runs out of memory, all ranks retry the step."""
-        return self.ddp_model.no_sync() if self.ddp_model else nullcontext()
 
     def _all_reduce_gradients(self) -> None:
         """All-reduce gradients by a zero-loss backward through DDP, whose hooks reduce the existing `.grad`."""
@@ -127,4 +121,6 @@ class GradientAccumulator:
         """Clip the gradient norm; return the norm before clipping."""
         self.scaler.unscale_(optimizer)
         limit = float("inf") if self.settings.clip is None else self.settings.clip
-        return gather_full_tensor(torch.nn.utils.clip_grad_norm_(self.weights, limit)).to(self.device)
+        return gather_full_tensor(torch.nn.utils.clip_grad_norm_(self.model_with_loss.parameters(), limit)).to(
+            self.device
+        )

@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from regard.data.loader import STOP_SIGNALS
 from regard.training.distributed import is_distributed
@@ -51,16 +50,12 @@ class StopSignals:
         """Install the handler, and restore the previous ones on exit; an ignored SIGHUP (nohup) stays ignored."""
         handled = [number for number in STOP_SIGNALS if number != _SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
         try:
-            previous_handlers = set_signal_handlers(dict.fromkeys(handled, self._handle_signal))
+            previous_handlers = {number: signal.signal(number, self._handle_signal) for number in handled}
         except ValueError:  # not the main thread, where Python allows no handlers
             yield
             return
         try:
             yield
         finally:
-            set_signal_handlers(previous_handlers)
-
-
-def set_signal_handlers(handlers: dict[signal.Signals, Any]) -> dict[signal.Signals, Any]:
-    """Set signal handlers; return the previous ones."""
-    return {number: signal.signal(number, handler) for number, handler in handlers.items()}
+            for number, handler in previous_handlers.items():
+                signal.signal(number, handler)

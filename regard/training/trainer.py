@@ -33,7 +33,7 @@ from regard.runs import Run, checkpoint
 from regard.runs.summary import is_finished
 from regard.tasks import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer
-from regard.training.distributed import SINGLE_PROCESS, DistributedContext, ModelWithLoss, apply_fsdp, wrap_ddp
+from regard.training.distributed import SINGLE_PROCESS, DistributedContext, ModelWithLoss, apply_fsdp
 from regard.training.gradient_accumulation import GradientAccumulator
 from regard.training.lr_schedule import compute_learning_rate
 from regard.training.metrics import EtaEstimator, MetricsWriter, Throughput, format_metrics, format_update_metrics
@@ -62,9 +62,9 @@ class Trainer:
         sharded = settings.shard and distributed.world_size > 1
         self.validation_model = copy.deepcopy(model) if sharded else model  # unsharded copy
         self.model = (model if sharded else model.to(device)).train()
-        self.model_with_loss = ModelWithLoss(self.model)
+        model_with_loss = ModelWithLoss(self.model)
         if sharded:
-            apply_fsdp(self.model_with_loss, distributed, device)
+            apply_fsdp(model_with_loss, distributed, device)
         self.dataset = dataset
         self.validate = validate
         self.on_best = on_best
@@ -82,13 +82,7 @@ class Trainer:
         self.stop_signals = StopSignals()
         self.throughput = Throughput()
         self.eta = EtaEstimator()
-        self.accumulator = GradientAccumulator(
-            self.model_with_loss,
-            settings,
-            device,
-            distributed,
-            None if sharded else wrap_ddp(self.model_with_loss, distributed, device),
-        )
+        self.accumulator = GradientAccumulator(model_with_loss, settings, device, distributed)
         self.checkpointer = Checkpointer(
             run, model, self.ema, self.optimizer, self.accumulator.scaler, dataset, self.sampler, settings, distributed
         )
@@ -108,17 +102,20 @@ class Trainer:
             make_progress_bar() as progress,
         ):
             self._start()
-            task = progress.add_task(
-                "training", total=self.estimate_last_step(), completed=self.train_state.step, note=""
-            )
+            start = self.train_state.step
+            task = progress.add_task("training", total=self.estimate_last_step(), completed=start, note="")
             while not self.has_finished():
-                figures, stop = self.train_step(self.read_batches(batches))
-                note = f"loss {figures['loss']:.2f}, {figures['tokens_per_second'] / 1000:.1f}k tokens/s"
+                # 1. Update the weights.
+                step_metrics, stop = self.train_step(self.read_batches(batches))
+                note = f"loss {step_metrics['loss']:.2f}, {step_metrics['tokens_per_second'] / 1000:.1f}k tokens/s"
                 progress.update(task, completed=self.train_state.step, note=note)
-                self.log_validate_and_save(figures)
+                # 2. Log, validate and save, as far as they are due.
+                self.log_validate_and_save(step_metrics)
+                # 3. Stop on a signal.
                 if stop:
                     self.save(interim=True)
                     raise Interrupted(self.train_state.step, stop)
+            # 4. Last validation and checkpoint, and the average of checkpoints.
             if self.train_state.validated_step != self.train_state.step:
                 self.validate_and_record()
             self.save()
@@ -146,17 +143,12 @@ class Trainer:
 
     def load_update_batches(self) -> LoadedBatches:
         """Return the batches of this rank, update by update; a finished run starts no workers."""
+        position, distributed, data = self.train_state.data_position, self.distributed, self.data_settings
         requests = iterate_batch_requests(
-            self.sampler,
-            self.train_state.data_position,
-            self.settings.accumulate,
-            self.distributed.rank,
-            self.distributed.world_size,
+            self.sampler, position, self.settings.accumulate, distributed.rank, distributed.world_size
         )
-        workers = 0 if self.has_finished() else self.data_settings.workers
-        return start_batch_loader(
-            self.dataset, requests, workers, self.data_settings.timeout, self.device.type == "cuda"
-        )
+        workers = 0 if self.has_finished() else data.workers
+        return start_batch_loader(self.dataset, requests, workers, data.timeout, self.device.type == "cuda")
 
     def read_batches(self, batches: LoadedBatches) -> UpdateBatches:
         """Return the batches of the next update; if that fails, save a checkpoint of the progress so far."""
@@ -202,7 +194,7 @@ class Trainer:
         self._count_skipped_update(is_finite, loss, norm)
         # 7. Metrics.
         self.throughput.tokens += tokens
-        figures = {
+        step_metrics = {
             "loss": loss,
             "learning_rate": rate,
             "gradient_norm": norm,
@@ -212,7 +204,7 @@ class Trainer:
             "skipped": state.skipped,
         }
         stop = max((int(number) for number, count in zip(STOP_SIGNALS, signal_counts, strict=True) if count), default=0)
-        return figures, stop
+        return step_metrics, stop
 
     def _count_skipped_update(self, is_finite: bool, loss: float, norm: float) -> None:
         """Count skipped updates; raise UserError after `training.bad_updates` in a row."""
@@ -237,10 +229,11 @@ class Trainer:
     def log_validate_and_save(self, step_metrics: dict[str, float]) -> None:
         """Write a log line, validate and save a checkpoint after an update, as far as they are due."""
         step, settings = self.train_state.step, self.settings
-        if step % settings.log_every == 0:
+        is_log_step = step % settings.log_every == 0
+        if is_log_step:
             self.metrics.write("train", step, **step_metrics)
             self.throughput.reset()
-        if not is_terminal() and (step % settings.log_every == 0 or self.eta.is_log_due()):
+        if not is_terminal() and (is_log_step or self.eta.is_log_due()):
             last = self.estimate_last_step()
             remaining = self.eta.format_remaining_time(step, last)
             log_message(f"step {step}/{last or '?'}  {format_update_metrics(step_metrics)}{remaining}")
@@ -249,10 +242,8 @@ class Trainer:
         if self._is_validation_due() or self.has_finished():
             self.save(prune=False)  # validation may take longer than the time between SIGTERM and SIGKILL
             self.validate_and_record()
-        if (
-            step // settings.checkpoint_every > max(self.last_saved_step, 0) // settings.checkpoint_every
-            or self.is_checkpoint_stale
-        ):
+        every = settings.checkpoint_every
+        if self.is_checkpoint_stale or step // every > max(self.last_saved_step, 0) // every:
             self.save()
 
     def _is_validation_due(self) -> bool:
@@ -291,21 +282,18 @@ class Trainer:
         """Validate, update the list of the best validations, and write metrics and samples."""
         train_state = self.train_state
         with self.ema.use_average():
-            validation, record, rank = self.run_validation(
-                self.checkpointer.collect_weights() if self.validation_model is not self.model else None
-            )
+            is_sharded = self.validation_model is not self.model
+            weights = self.checkpointer.collect_weights() if is_sharded else None
+            validation, record, rank = self.run_validation(weights)
         train_state.add_validation(record, rank, self.settings.keep_best)
         self.is_checkpoint_stale = True
         if validation is not None:
-            self.metrics.write(
-                "dev", train_state.step, loss=record.loss, **validation.metrics, measure=validation.selection_metric
-            )
-            self.metrics.write_samples(validation.samples, train_state.step)
+            step, metrics = train_state.step, validation.metrics
+            self.metrics.write("dev", step, loss=record.loss, **metrics, measure=record.measure)
+            self.metrics.write_samples(validation.samples, step)
             criterion = " by chrF" if record.measure == "chrf" and self.settings.best != "loss" else ""
             best_note = f" (best{criterion})" if rank == 0 else ""
-            log_message(
-                f"step {train_state.step}: dev loss {record.loss:.3f}, {format_metrics(validation.metrics)}{best_note}"
-            )
+            log_message(f"step {step}: dev loss {record.loss:.3f}, {format_metrics(metrics)}{best_note}")
         self.throughput.reset()
 
     def run_validation(
@@ -325,9 +313,8 @@ class Trainer:
                     if weights is None and self.last_saved_step == self.train_state.step:
                         checkpoint.remove_checkpoint(self.run.checkpoint_folder(self.train_state.step))
                     raise self._make_divergence_error(f"validation failed: {error}") from error
-                record = ValidationRecord(
-                    self.train_state.step, validation.loss, validation.score, validation.selection_metric
-                )
+                step, measure = self.train_state.step, validation.selection_metric
+                record = ValidationRecord(step, validation.loss, validation.score, measure)
                 by_loss, min_gain = self.settings.best == "loss", 0 if ties_are_better else 1
                 rank = sum(record.compare(best, by_loss) < min_gain for best in self.train_state.best_validations)
                 if rank == 0 and self.on_best is not None:
@@ -338,20 +325,21 @@ class Trainer:
     @contextmanager
     def _use_validation_weights(self, weights: dict[str, Tensor] | None) -> Iterator[None]:
         """Load other weights into the validated model, and restore its own on exit; None keeps its own."""
-        own_tensors, training = checkpoint.collect_model_tensors(self.validation_model), self.validation_model.training
-        saved_tensors = None if weights is None else {name: tensor.clone() for name, tensor in own_tensors.items()}
+        model = self.validation_model
+        own_weights, training = checkpoint.collect_model_tensors(model), model.training
+        saved_weights = None if weights is None else {name: tensor.clone() for name, tensor in own_weights.items()}
         try:
             if weights is not None:
-                checkpoint.check_tensors_match(self.run.folder, weights, own_tensors)
-                self.validation_model.load_state_dict(weights, strict=False)  # tied weights are saved under one name
+                checkpoint.check_tensors_match(self.run.folder, weights, own_weights)
+                model.load_state_dict(weights, strict=False)  # tied weights are saved under one name
             yield
         finally:
-            rest(self.validation_model)
-            if saved_tensors is not None:
-                self.validation_model.load_state_dict(saved_tensors, strict=False)
-            self.validation_model.train(training)
-            if self.validation_model is not self.model:
-                self.validation_model.cpu()  # frees GPU memory for training
+            rest(model)
+            if saved_weights is not None:
+                model.load_state_dict(saved_weights, strict=False)
+            model.train(training)
+            if model is not self.model:
+                model.cpu()  # frees GPU memory for training
 
     def save(self, interim: bool = False, prune: bool = True) -> None:
         """Write a checkpoint, unless this step already has one, and with `prune` remove outdated ones.
@@ -374,9 +362,8 @@ class Trainer:
     def _rerun_on_best(self) -> None:
         """Call `on_best` for the best checkpoint of a resumed run; its result is missing, or of a deleted average."""
         if self.on_best is not None and self.distributed.is_rank0:
-            with self._use_validation_weights(
-                self.run.load_weights(self.validation_model, self.run.list_checkpoints_best_first())
-            ):
+            weights = self.run.load_weights(self.validation_model, self.run.list_checkpoints_best_first())
+            with self._use_validation_weights(weights):
                 self.on_best(self.validation_model.to(self.device), self.device)
         self.distributed.barrier()
 
@@ -389,11 +376,10 @@ class Trainer:
             return
         weights = self.checkpointer.average_steps(steps) if self.distributed.is_rank0 else None
         _, record, rank = self.run_validation(weights, ties_are_better=True)
-        is_best = rank == 0
         log_message(
             f"average of steps {', '.join(map(str, steps))}: dev loss {record.loss:.3f}, "
             f"{format_metrics({record.measure: record.score})}, "
-            f"{'used as the model' if is_best else 'not used: it is worse than the best checkpoint'}"
+            f"{'not used: it is worse than the best checkpoint' if rank else 'used as the model'}"
         )
-        if is_best and self.distributed.is_rank0:
-            self.checkpointer.save_average(steps, record)
+        if weights is not None and rank == 0:
+            self.checkpointer.save_average(steps, weights, record)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from regard.runs import checkpoint
 
@@ -15,28 +16,24 @@ from regard.runs import checkpoint
 class ExponentialMovingAverage:
     """EMA of the weights: w̄ ← d w̄ + (1 − d) w after each update.
 
-    The decay d rises to `decay`, so that early weights are forgotten.
+    The decay d rises to `decay`, so that early weights are forgotten. Without decay there is no average, and `weights`
+    is empty.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self.weights = list(model.parameters())
+        self.weights: list[Tensor] = list(model.parameters()) if decay else []
         self.decay = decay
         self.reset()
 
     def reset(self) -> None:
         """Restart the average from the current weights."""
-        self.average = [weight.detach().clone() for _, weight in self.list_trained_weights()]
+        self.average = [weight.detach().clone() for weight in self.weights]
 
-    @torch.no_grad()
     def update(self, step: int) -> None:
         """Update the average after update number `step`."""
-        if self.decay:
-            current_decay = min(self.decay, (1 + step) / (10 + step))
-            torch._foreach_lerp_(self.average, [weight.detach() for weight in self.weights], 1 - current_decay)
-
-    def list_trained_weights(self) -> list[tuple[int, Tensor]]:
-        """Return (index, raw weight) pairs while EMA is on; empty otherwise."""
-        return list(enumerate(self.weights)) if self.decay else []
+        if self.weights:
+            decay = min(self.decay, (1 + step) / (10 + step))
+            get_ema_multi_avg_fn(decay)(self.average, self.weights, step)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def use_average(self) -> Iterator[None]:
@@ -50,7 +47,7 @@ class ExponentialMovingAverage:
     @torch.no_grad()
     def _swap_weights(self) -> None:
         """Swap averaged and raw weights."""
-        for (_, weight), mean in zip(self.list_trained_weights(), self.average, strict=True):
+        for weight, mean in zip(self.weights, self.average, strict=True):
             raw_weight = weight.detach().clone()
             weight.copy_(mean)
             mean.copy_(raw_weight)
@@ -61,8 +58,7 @@ def average_checkpoints(folders: Sequence[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for folder in folders:
         for name, tensor in checkpoint.read_tensors(folder, checkpoint.MODEL_FILE).items():
-            summand = tensor.double() if tensor.is_floating_point() else tensor
-            total[name] = total[name] + summand if name in total and tensor.is_floating_point() else summand
+            total[name] = total.get(name, 0) + tensor.double() if tensor.is_floating_point() else tensor
     return {
         name: (tensor / len(folders)).float() if tensor.is_floating_point() else tensor
         for name, tensor in total.items()
