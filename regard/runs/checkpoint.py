@@ -42,13 +42,12 @@ def write_checkpoint(folder: Path, model: _TensorMap, optimizer: _TensorMap, sta
     try:
         partial_folder.mkdir(parents=True)
         _write_checkpoint_files(partial_folder, {MODEL_FILE: model, OPTIMIZER_FILE: optimizer}, state)
-    except (OSError, SafetensorError) as error:
+    except BaseException as error:
         shutil.rmtree(partial_folder, ignore_errors=True)
-        raise UserError(
-            f"checkpoint {folder} could not be written ({error}); earlier checkpoints are intact"
-        ) from error
-    except BaseException:
-        shutil.rmtree(partial_folder)
+        if isinstance(error, OSError | SafetensorError):
+            raise UserError(
+                f"checkpoint {folder} could not be written ({error}); earlier checkpoints are intact"
+            ) from error
         raise
     partial_folder.rename(folder)
     fsync_path(folder.parent)
@@ -81,14 +80,13 @@ def _write_checkpoint_files(folder: Path, files: Mapping[str, _TensorMap], state
     """Write the files of a checkpoint and wait until they are on the disk."""
     from safetensors.torch import save_file
 
+    for name, tensors in files.items():
+        save_file(dict(tensors), str(folder / name))
+    paths = [folder / name for name in files]
     with ThreadPoolExecutor() as executor:  # checksums need the CPU while fsync waits for the disk
-        for name, tensors in files.items():
-            save_file(dict(tensors), str(folder / name))
-        syncs = [executor.submit(fsync_path, folder / name) for name in files]
-        checksums = {name: executor.submit(compute_sha256, folder / name) for name in files}
-        for sync in syncs:
-            sync.result()
-    text = _format_state(state, {name: checksum.result() for name, checksum in checksums.items()})
+        syncs, checksums = executor.map(fsync_path, paths), executor.map(compute_sha256, paths)
+        text = _format_state(state, dict(zip(files, checksums, strict=True)))
+        list(syncs)  # raises what they have raised
     (folder / STATE_FILE).write_text(text, encoding="utf-8")
     for path in (folder / STATE_FILE, folder):
         fsync_path(path)

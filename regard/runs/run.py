@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,13 +32,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT_HEAD_FILE = "viewpoint.json"
 _STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
-_REQUIRED_STATE = {
-    "place": dict,
-    "ranked": list,
-    "data": str,
-    "processes": int,
-    "scaler": dict,
-}  # keys that resuming needs
+_REQUIRED_STATE = {"place": dict, "ranked": list, "data": str, "processes": int, "scaler": dict}  # to resume
 
 
 @dataclass(frozen=True)
@@ -115,10 +110,14 @@ class Run:
 
     def find_newest_step(self) -> int:
         """Return the last step that has a checkpoint."""
+        return self._list_steps_newest_first()[0]
+
+    def _list_steps_newest_first(self) -> list[int]:
+        """Return the steps that have a checkpoint; raise UserError if there are none."""
         steps = self.list_steps()
         if not steps:
             raise UserError(f"{self.folder} has no checkpoint yet")
-        return steps[-1]
+        return steps[::-1]
 
     def recover_newest_checkpoint(
         self, find_problem: Callable[[dict[str, Any]], str | None]
@@ -127,17 +126,20 @@ class Run:
 
         `find_problem` describes what is wrong with a state, or returns None.
         """
-        for step in [self.find_newest_step(), *reversed(self.list_steps()[:-1])]:
+        for step in self._list_steps_newest_first():
             folder = self.checkpoint_folder(step)
             try:
                 for name in (checkpoint.MODEL_FILE, checkpoint.OPTIMIZER_FILE):
                     checkpoint.verify_file(folder, name)
-                state = _read_resumable_state(folder)
-                if state.get("step") != step:
-                    raise checkpoint.make_corrupt_error(
-                        folder, f"{checkpoint.STATE_FILE} belongs to step {state.get('step')}"
-                    )
-                if reason := find_problem(state):
+                state = checkpoint.read_state(folder)
+                missing_keys = [name for name, kind in _REQUIRED_STATE.items() if not isinstance(state.get(name), kind)]
+                if missing_keys:
+                    reason: str | None = f"lacks {', '.join(missing_keys)}"
+                elif state.get("step") != step:
+                    reason = f"belongs to step {state.get('step')}"
+                else:
+                    reason = find_problem(state)
+                if reason:
                     raise checkpoint.make_corrupt_error(folder, f"{checkpoint.STATE_FILE} {reason}")
                 return step, state
             except checkpoint.CorruptCheckpointError as damage:
@@ -149,7 +151,7 @@ class Run:
 
     def read_newest_state(self) -> dict[str, Any]:
         """Return the state of the newest readable checkpoint."""
-        for step in [self.find_newest_step(), *reversed(self.list_steps()[:-1])]:
+        for step in self._list_steps_newest_first():
             try:
                 return checkpoint.read_state(self.checkpoint_folder(step))
             except checkpoint.CorruptCheckpointError as damage:
@@ -159,32 +161,25 @@ class Run:
     def find_best_step(self) -> int:
         """Return the step of the best checkpoint according to the newest one; the newest if none was validated."""
         state = self.read_newest_state()
-        best = (state.get("best") or state).get("step")
-        return next((step for step in self.list_steps() if step == best), self.find_newest_step())
-
-    def find_unvalidated_step(self) -> int | None:
-        """Return the newest step of a run that was stopped before its first validation, else None."""
-        steps = self.list_steps()
-        try:
-            state = checkpoint.read_state(self.checkpoint_folder(steps[-1])) if steps else {"best": {}}
-        except checkpoint.CorruptCheckpointError:
-            return None  # it is reported where the checkpoint is used
-        return steps[-1] if state.get("best") is None else None
+        best, steps = (state.get("best") or state).get("step"), self._list_steps_newest_first()
+        return next((step for step in steps if step == best), steps[0])
 
     def warn_if_unvalidated(self) -> None:
         """Log a warning if the run was stopped before its first validation."""
-        if (step := self.find_unvalidated_step()) is not None:
-            log_message(
-                f"warning: {self.folder} was stopped at step {step:,}, before its first validation: its model has "
-                f"hardly been trained; resume it with: regard train --resume --out {self.folder}"
-            )
+        for step in self.list_steps()[-1:]:
+            # A damaged checkpoint is reported where it is used.
+            with suppress(checkpoint.CorruptCheckpointError):
+                if checkpoint.read_state(self.checkpoint_folder(step)).get("best") is None:
+                    log_message(
+                        f"warning: {self.folder} was stopped at step {step:,}, before its first validation: its model "
+                        f"has hardly been trained; resume it with: regard train --resume --out {self.folder}"
+                    )
 
     def list_checkpoints_best_first(self) -> list[Path]:
         """Return the checkpoints in order of preference: the average, the best, the newest and those before it."""
         averages = [self.average_folder] if self.average_folder.is_dir() else []
-        return averages + [
-            self.checkpoint_folder(step) for step in (self.find_best_step(), *reversed(self.list_steps()))
-        ]
+        steps = [self.find_best_step(), *self._list_steps_newest_first()]
+        return averages + [self.checkpoint_folder(step) for step in steps]
 
     def load_model(self, vocabulary_sizes: tuple[int, int], step: int | None = None) -> Any:
         """Load the model of a step, by default the best one, in eval mode.
@@ -201,9 +196,8 @@ class Run:
         config = self.read_config()
         # Check the weights against a model on the meta device: a damaged config could ask for too much memory.
         expected = build_on_meta(config, *vocabulary_sizes)
-        weights = self.load_weights(
-            expected, [self.checkpoint_folder(step)] if step is not None else self.list_checkpoints_best_first()
-        )
+        folders = self.list_checkpoints_best_first() if step is None else [self.checkpoint_folder(step)]
+        weights = self.load_weights(expected, folders)
         with torch.random.fork_rng(devices=[]):  # the random initialisation must not change the caller's generator
             model = quicken(build(config, *vocabulary_sizes))
         model.load_state_dict(weights, strict=False)
@@ -262,12 +256,3 @@ class Run:
                 f"run does not need"
             )
         return row
-
-
-def _read_resumable_state(folder: Path) -> dict[str, Any]:
-    """Read the state of a checkpoint; raise CorruptCheckpointError if a key that resuming needs is missing."""
-    state = checkpoint.read_state(folder)
-    missing_keys = [name for name, kind in _REQUIRED_STATE.items() if not isinstance(state.get(name), kind)]
-    if missing_keys:
-        raise checkpoint.make_corrupt_error(folder, f"{checkpoint.STATE_FILE} lacks {', '.join(missing_keys)}")
-    return state
