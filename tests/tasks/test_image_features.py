@@ -40,7 +40,7 @@ from regard.tasks.captioning.feature_extractor import (
     build_torchvision_network,
     find_default_layer,
     rebuild_feature_extractor,
-    remove_unused_layers,
+    truncate_network,
 )
 from regard.tasks.captioning.preprocessing import ImagePreprocessor
 from regard.training import train
@@ -182,7 +182,21 @@ def test_default_layer_of_vgg19_is_that_of_the_paper() -> None:
         feature_extractor.import_torchvision_models("vgg19"), FeatureExtractorOptions("vgg19")
     )
     assert find_default_layer(bare, "vgg19", 224) == "features.35"
-    assert remove_unused_layers(bare, "vgg19", "features.35", 224) == (14, 14, 512)
+    truncated, grid = truncate_network(bare, "vgg19", "features.35", 224)
+    assert grid == (14, 14, 512)
+    assert list(truncated.state_dict()) == [name for name in bare.state_dict() if name.startswith("features.")]
+
+
+@pytest.mark.slow
+def test_all_weights_are_kept_where_blocks_are_in_a_list() -> None:
+    """MaxViT calls the blocks of a list one by one; the indices of its relative positions are buffers."""
+    options = FeatureExtractorOptions("maxvit_t")
+    bare = build_torchvision_network(feature_extractor.import_torchvision_models("maxvit_t"), options)
+    assert find_default_layer(bare, "maxvit_t", 224) == "blocks.3"
+    truncated, grid = truncate_network(bare, "maxvit_t", "blocks.3", 224)
+    assert grid == (7, 7, 512)
+    expected = {name for name in bare.state_dict() if name.startswith(("stem.", "blocks."))}
+    assert set(truncated.state_dict()) == expected
 
 
 @pytest.mark.parametrize("batch", slow_after(1, [3, 1, 100]))

@@ -1,4 +1,4 @@
-"""Feature extraction with torchvision networks: build a network, load pretrained weights, run it up to a layer."""
+"""Feature extraction with torchvision networks: build a network, load pretrained weights, cut it off after a layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import hashlib
 import importlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -163,25 +163,11 @@ class FeatureExtractorOptions(NamedTuple):
     precision: Precision = "float16"
 
 
-class _LayerReachedError(Exception):
-    """Raised by a hook to stop the forward pass at the wanted layer."""
-
-    def __init__(self, output: Any) -> None:
-        super().__init__()
-        self.output = output
-
-
-class _ForwardTrace(NamedTuple):
-    """Modules that a forward pass entered, and the outputs of those that it completed."""
-
-    entered_modules: list[str]
-    module_outputs: dict[str, Any]
-
-
 class FeatureExtractor:
     """Frozen network that turns cropped images into feature grids."""
 
     def __init__(self, model: nn.Module, backbone: Backbone, device: torch.device) -> None:
+        """`model` returns a dictionary with the output of the backbone's layer."""
         self.model = model.to(device)
         self.backbone = backbone
         self.device = device
@@ -193,26 +179,10 @@ class FeatureExtractor:
     def extract_grids(self, frames: Pixels) -> Floats:
         """Return features (B, rows, columns, F) of images (B, side, side, 3), in the stored precision."""
         pixels = torch.from_numpy(frames).to(self.device).permute(0, 3, 1, 2).float() / 255
-        output = _run_up_to_layer(self.model, self.backbone.layer, (pixels - self.mean) / self.std)
+        output = self.model((pixels - self.mean) / self.std)[self.backbone.layer]
         with np.errstate(over="ignore"):  # overflow becomes inf, which the caller checks for
             grids: Floats = output.permute(0, 2, 3, 1).contiguous().cpu().numpy().astype(self.backbone.precision)
         return grids
-
-
-def _run_up_to_layer(model: nn.Module, layer: str, images: Tensor) -> Any:
-    """Return the output of a layer; layers behind it are not computed."""
-
-    def raise_output(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        raise _LayerReachedError(output)
-
-    handle = model.get_submodule(layer).register_forward_hook(raise_output)
-    try:
-        model(images)
-    except _LayerReachedError as reached:
-        return reached.output
-    finally:
-        handle.remove()
-    raise UserError(f"the forward pass does not use the layer {layer!r}")
 
 
 def build_feature_extractor(options: FeatureExtractorOptions, device: torch.device) -> FeatureExtractor:
@@ -224,10 +194,10 @@ def build_feature_extractor(options: FeatureExtractorOptions, device: torch.devi
     weights_entry = _choose_weights_entry(vision, options)
     transforms = weights_entry.transforms()
     side = options.side or int(transforms.crop_size[0])
-    model = build_torchvision_network(vision, options)
-    layer = options.layer or find_default_layer(model, options.network, side)
-    grid = remove_unused_layers(model, options.network, layer, side)
-    state = _allocate_weights(model)
+    whole_model = build_torchvision_network(vision, options)
+    layer = options.layer or find_default_layer(whole_model, options.network, side)
+    model, grid = truncate_network(whole_model, options.network, layer, side)
+    state = _allocate_weights(model, whole_model.state_dict())
     _load_weights(state, options, weights_entry)
     backbone = Backbone(
         network=options.network,
@@ -326,53 +296,47 @@ def _load_weights(target: StateDict, options: FeatureExtractorOptions, weights_e
         )
 
 
-def _trace_forward(model: nn.Module, network: str, side: int, layer: str | None = None) -> _ForwardTrace:
-    """Run an image of zeros through a network, up to a layer, and record modules and outputs."""
-    entered_modules: list[str] = []
-    outputs: dict[str, Any] = {}
-
-    def record_entry(name: str) -> Callable[..., None]:
-        return lambda *_: entered_modules.append(name)
-
-    def record_output(name: str) -> Callable[..., None]:
-        return lambda _module, _inputs, output: outputs.update({name: output})
-
-    handles = [module.register_forward_pre_hook(record_entry(name)) for name, module in model.named_modules()]
-    handles += [module.register_forward_hook(record_output(name)) for name, module in model.named_modules()]
-    image = torch.zeros(1, 3, side, side, device=next(model.parameters()).device)
-    try:
-        with torch.inference_mode():
-            model(image) if layer is None else _run_up_to_layer(model, layer, image)
-    except UserError:
-        raise
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise UserError(
-            f"{network} cannot process images of {side} × {side} pixels: {to_single_line(error)}"
-        ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
-    return _ForwardTrace(entered_modules, outputs)
-
-
 def find_default_layer(model: nn.Module, network: str, side: int) -> str:
     """Return the last layer whose output is a feature grid, before any final pooling.
 
     For vgg19 that is the rectified conv5_4, whose 14 × 14 positions Xu et al. attend to.
     """
-    outputs = _trace_forward(model, network, side).module_outputs
-    layer = None
-    for name in _iterate_blocks(model):
-        output = outputs.get(name)
+    from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
+
+    tracing = _make_tracing_options(model)
+    _, nodes = get_graph_node_names(model, **tracing)
+    blocks = [name for name in _iterate_blocks(model) if any(f"{node}.".startswith(f"{name}.") for node in nodes)]
+    extractor = create_feature_extractor(model, blocks, **tracing)
+    default_layer = None
+    for name, output in _process_zeros(extractor, network, side).items():
         if _is_grid(output):
-            layer = name
+            default_layer = name
         elif isinstance(output, Tensor) and output.ndim == 3:  # tokens of a vision Transformer, not a grid
-            layer = None
-    if layer is None:
+            default_layer = None
+    if default_layer is None:
         raise UserError(
             f"{network} has no feature grid at its end for images of {side} × {side} pixels; name a --layer"
         )
-    return layer
+    return default_layer
+
+
+def _make_tracing_options(model: nn.Module) -> dict[str, Any]:
+    """Keep modules with buffers whole: results of tensor operations on them would be constants of the traced graph."""
+    leaf_modules = {type(module) for module in model.modules() if next(module.buffers(recurse=False), None) is not None}
+    return {"tracer_kwargs": {"leaf_modules": list(leaf_modules)}, "suppress_diff_warning": True}
+
+
+def _process_zeros(extractor: nn.Module, network: str, side: int) -> dict[str, Any]:
+    """Return the outputs of layers, by name, for an image of zeros."""
+    image = torch.zeros(1, 3, side, side, device=next(extractor.parameters()).device)
+    try:
+        with torch.inference_mode():
+            outputs: dict[str, Any] = extractor(image)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise UserError(
+            f"{network} cannot process images of {side} × {side} pixels: {to_single_line(error)}"
+        ) from error
+    return outputs
 
 
 def _iterate_blocks(model: nn.Module) -> Iterator[str]:
@@ -392,36 +356,38 @@ def _is_grid(output: Any) -> bool:
     return isinstance(output, Tensor) and output.ndim == 4 and output.shape[2] == output.shape[3] > 1
 
 
-def remove_unused_layers(model: nn.Module, network: str, layer: str, side: int) -> tuple[int, int, int]:
-    """Replace layers that `layer` does not depend on by identities; return its (rows, columns, features)."""
+def truncate_network(model: nn.Module, network: str, layer: str, side: int) -> tuple[nn.Module, tuple[int, int, int]]:
+    """Return a network without the layers that `layer` does not depend on, and the layer's (rows, columns, features).
+
+    The result shares its weights with `model` and returns a dictionary with the output of `layer`.
+    """
+    from torchvision.models.feature_extraction import create_feature_extractor
+
     names = [name for name, _ in model.named_modules() if name]
     if layer not in names:
         suggestions = difflib.get_close_matches(layer, names, n=5, cutoff=0.0)
         raise UserError(f"{network} has no layer {layer!r}; names like it are {', '.join(suggestions)}")
-    entered_modules, outputs = _trace_forward(model, network, side, layer)
-    output = outputs[layer]
+    try:
+        extractor: nn.Module = create_feature_extractor(model, [layer], **_make_tracing_options(model))
+    except ValueError as error:
+        raise UserError(f"the forward pass does not use the layer {layer!r}") from error
+    output = _process_zeros(extractor, network, side)[layer]
     if not _is_grid(output):
         default_layer = find_default_layer(model, network, side)
         raise UserError(
             f"the output of {layer} of {network}, {_describe_output(output)}, is not a feature grid; "
             f"try {default_layer}"
         )
-    used = {
-        *entered_modules,
-        *(f"{name}.{inner}" for name in outputs for inner, _ in model.get_submodule(name).named_modules()),
-    }
-    for name in reversed(names):  # inner modules before those that contain them
-        if name not in used:
-            model.set_submodule(name, nn.Identity())
     features, rows, columns = output.shape[1:]
-    return rows, columns, features
+    return extractor, (rows, columns, features)
 
 
-def _allocate_weights(model: nn.Module) -> StateDict:
-    """Return the state dict of a network, after allocating weights that are on the meta device."""
+def _allocate_weights(model: nn.Module, names: Iterable[str]) -> StateDict:
+    """Return the weights of a network in the order of `names`, after allocating those on the meta device."""
     if next(model.parameters()).is_meta:
         model.to_empty(device="cpu")
-    return {name: tensor for name, tensor in model.state_dict().items() if not name.endswith(BATCH_NORM_COUNTER)}
+    state = model.state_dict()
+    return {name: state[name] for name in names if name in state and not name.endswith(BATCH_NORM_COUNTER)}
 
 
 def _describe_output(output: Any) -> str:
