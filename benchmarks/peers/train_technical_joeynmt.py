@@ -35,9 +35,10 @@ import yaml
 
 from benchmarks.peers import joeynmt_config
 from benchmarks.peers.comparison import ROOT, Contestant
+from benchmarks.peers.technical_corpus import prepare_technical_corpus
 from regard.evaluate import bleu, chrf
 from regard.recipes import override, parse_override, read_recipe, resolve_auto_sizes
-from regard.reproduce.corpora import CorpusFiles, prepare_corpus
+from regard.reproduce.corpora import CorpusFiles
 from regard.runs import Run
 
 JOEYNMT = Contestant("joeynmt_command", environment="joeynmt")
@@ -49,7 +50,7 @@ def main() -> None:
     """Trains, translates and measures."""
     given = parse_arguments()
     given.folder, given.results = given.folder.resolve(), given.results.resolve()
-    corpus = prepare_corpus(f"technical-en{given.target}", given.folder / "corpora")
+    corpus = prepare_technical_corpus(given.target, given.folder / "corpora")
     given.results.mkdir(parents=True, exist_ok=True)
     for name in given.sides:
         print(f"{name}, en-{given.target}: {given.seconds:.0f} s of training", flush=True)

@@ -12,18 +12,19 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from regard.console import log_message
 from regard.data.readers.dispatch import Pair, iterate_pairs
 from regard.data.readers.text import iterate_lines
-from regard.data.sentence_pair import format_pharaoh
 from regard.errors import UserError
-from regard.reproduce.document_split import DocumentLine, merge_splits, split_by_document
 from regard.synthetic.grammar import AlignedPair as Linked
 from regard.synthetic.grammar import generate_corpus
-from regard.tasks import regression, tagging
+from regard.synthetic.regression import write_regression_corpus
+from regard.synthetic.tagging import write_tagging_corpus
+from regard.synthetic.translation import write_aligned_pairs
 
 TITLES = "Mr Mrs Ms Dr St Hon hon No M MM Mme".replace(" ", "|")
 NUMBER, TITLE, INITIALS = r"\.?\d(?:[\d.,]*\d)?\w*", rf"(?:{TITLES})\.(?=\s)", r"(?:[a-z]\.){2,}"
@@ -71,14 +72,12 @@ def _make_case_preserving_expansion(words: Mapping[str, str]) -> Callable[[re.Ma
     return expand_word
 
 
-HELD_OUT_PAIRS = {"test": 300, "dev": 150}  # of the simple corpus
 COMMON_WORDS, MAX_SENTENCE_WORDS = 250, 10  # of simple sentences: vocabulary and maximum length
 DRAWN_SENTENCES = 60_000  # simple sentences are chosen from these
 MAX_JOINED_SENTENCES = 4  # per line of the joined corpus
 COPY_SYMBOLS = "abcdefgh"
 
 # Files under REGARD_DATA, by corpus: stems of parallel files.
-NEWSTEST_STEM = "newstest/{year}.{pair}"
 TECHNICAL_STEMS = ("libreoffice/libreoffice", "manpages/manpages", "ddtp/ddtp")
 EARLY_NEWSTESTS = ("news-test2008", "newstest2009", "newstest2010", "newstest2011", "newstest2012")
 LATE_NEWSTESTS = ("newstest2016", "newstest2017", "newstest2018")
@@ -99,7 +98,7 @@ class CorpusFiles:
 class CorpusBuilder:
     """Function that writes a corpus, and the extensions of its files."""
 
-    write: Callable[[Path], None]
+    write: Callable[[Path], object]
     extensions: tuple[str, ...]
     gold: str | None = None
     gold_offset: int = 0
@@ -113,6 +112,17 @@ class CorpusBuilder:
         gold = folder / self.gold if self.gold else None
         return CorpusFiles(train, dev if self.has_dev_set else None, test, gold, self.gold_offset)
 
+    def prepare(self, folder: Path) -> CorpusFiles:
+        """Return its files in a folder, written atomically if they do not exist."""
+        if not folder.is_dir():
+            temporary = folder.with_name(f".{folder.name}.part")
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            self.write(temporary)
+            temporary.rename(folder)
+            log_message(f"wrote corpus {folder.name} to {folder}")
+        return self.find_files(folder)
+
 
 def find_corpus(name: str, folder: Path) -> CorpusFiles:
     """Return the paths of a corpus, whether its files exist or not."""
@@ -120,16 +130,8 @@ def find_corpus(name: str, folder: Path) -> CorpusFiles:
 
 
 def prepare_corpus(name: str, folder: Path) -> CorpusFiles:
-    """Return the files of a corpus, written atomically if they do not exist."""
-    corpus_folder = folder / name
-    if not corpus_folder.is_dir():
-        temporary = folder / f".{name}.part"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        CORPUS_BUILDERS[name].write(temporary)
-        temporary.rename(corpus_folder)
-        log_message(f"wrote corpus {name} to {corpus_folder}")
-    return find_corpus(name, folder)
+    """Return the files of a corpus, written if they do not exist."""
+    return CORPUS_BUILDERS[name].prepare(folder / name)
 
 
 # Small scale: synthetic corpora.
@@ -137,29 +139,26 @@ def prepare_corpus(name: str, folder: Path) -> CorpusFiles:
 
 def _write_simple_corpus(folder: Path) -> None:
     """Write short sentences of common words, with gold alignments; a small model learns them in half a minute."""
-    pairs = _make_simple_pairs()
-    for name, size in HELD_OUT_PAIRS.items():
-        _write_aligned_split(folder, name, pairs[:size])
-        pairs = pairs[size:]
-    _write_aligned_split(folder, "train", pairs)
-
-
-def _make_simple_pairs() -> list[Linked]:
-    """Return the distinct sentences of the grammar that are short and have only common words."""
-    drawn = generate_corpus(train=DRAWN_SENTENCES, dev=0, test=0)["train"]
-    counts = Counter(word for pair in drawn for word in pair.source.split())
-    common = {word for word, _ in counts.most_common(COMMON_WORDS)}
-    pairs_with_words = ((pair, pair.source.split()) for pair in drawn)
-    return [pair for pair, words in pairs_with_words if len(words) <= MAX_SENTENCE_WORDS and common.issuperset(words)]
+    for name, pairs in _split_simple_pairs().items():
+        write_aligned_pairs(folder, name, pairs)
 
 
 def _write_joined_corpus(folder: Path) -> None:
     """Write lines of one to four simple sentences, which are as long as long sentences."""
-    pairs, random = _make_simple_pairs(), Random(1)
-    for name, size in HELD_OUT_PAIRS.items():
-        _write_aligned_split(folder, name, list(_iterate_joined_pairs(pairs[:size] * MAX_JOINED_SENTENCES, random)))
-        pairs = pairs[size:]
-    _write_aligned_split(folder, "train", list(_iterate_joined_pairs(pairs * 2, random)))
+    random = Random(1)
+    for name, pairs in _split_simple_pairs().items():
+        repeated = pairs * (2 if name == "train" else MAX_JOINED_SENTENCES)
+        write_aligned_pairs(folder, name, list(_iterate_joined_pairs(repeated, random)))
+
+
+def _split_simple_pairs() -> dict[str, list[Linked]]:
+    """Return test, dev and training set: the distinct sentences of the grammar that are short and of common words."""
+    drawn = generate_corpus(train=DRAWN_SENTENCES, dev=0, test=0)["train"]
+    counts = Counter(word for pair in drawn for word in pair.source.split())
+    common = {word for word, _ in counts.most_common(COMMON_WORDS)}
+    pairs_with_words = ((pair, pair.source.split()) for pair in drawn)
+    pairs = [pair for pair, words in pairs_with_words if len(words) <= MAX_SENTENCE_WORDS and common.issuperset(words)]
+    return {"test": pairs[:300], "dev": pairs[300:450], "train": pairs[450:]}
 
 
 def _iterate_joined_pairs(pairs: list[Linked], random: Random) -> Iterator[Linked]:
@@ -182,30 +181,23 @@ def join_aligned_pairs(pairs: list[Linked]) -> Linked:
     )
 
 
-def _write_aligned_split(folder: Path, name: str, pairs: list[Linked]) -> None:
-    """Write a split as two sides and their alignments."""
-    _write_lines(folder / f"{name}.en", (pair.source for pair in pairs))
-    _write_lines(folder / f"{name}.de", (pair.target for pair in pairs))
-    _write_lines(folder / f"{name}.align", (format_pharaoh(pair.alignment) for pair in pairs))
-
-
-def _make_adding_task_writer(steps: int) -> Callable[[Path], None]:
-    """Return a writer of the adding problem (Hochreiter & Schmidhuber 1997): output the sum of two marked numbers.
-
-    The first mark is in the first tenth of a series, so that it must be remembered almost to the end. The last step has
-    the mark −1 and the sum; the target of all steps before it is 0.
-    """
+def _make_generated_corpus(extension: str, train_size: int, make_example: Callable[[Random], str]) -> CorpusBuilder:
+    """Return the builder of a corpus of random examples."""
 
     def write(folder: Path) -> None:
         random = Random(1)
-        for name, size in (("train", 3000), ("dev", 100), ("test", 300)):
-            _write_lines(folder / f"{name}.txt", (make_adding_series(random, steps) for _ in range(size)))
+        for name, size in (("train", train_size), ("dev", 100), ("test", 300)):
+            write_lines(folder / f"{name}.{extension}", (make_example(random) for _ in range(size)))
 
-    return write
+    return CorpusBuilder(write, (extension,))
 
 
 def make_adding_series(random: Random, steps: int) -> str:
-    """Return one series: number, mark and target at each step."""
+    """Return a series of the adding problem (Hochreiter & Schmidhuber 1997): number, mark and target at each step.
+
+    The first mark is in the first tenth of a series, so that it must be remembered almost to the end. The last step has
+    the mark −1 and the sum of the two marked numbers; the target of all steps before it is 0.
+    """
     numbers = [random.random() for _ in range(steps)]
     first, second = random.randrange(max(1, steps // 10)), random.randrange(steps // 2, steps - 1)
     marks = {first: 1, second: 1, steps - 1: -1}
@@ -214,19 +206,8 @@ def make_adding_series(random: Random, steps: int) -> str:
     return "".join(f"{number:.4f} {mark} {target:.4f}\n" for number, mark, target in rows)
 
 
-def _make_copy_task_writer(symbols: int, pause: int) -> Callable[[Path], None]:
-    """Return a writer of the copy problem: symbols, a pause, and then the same symbols as labels."""
-
-    def write(folder: Path) -> None:
-        random = Random(1)
-        for name, size in (("train", 4000), ("dev", 100), ("test", 300)):
-            _write_lines(folder / f"{name}.conll", (make_copy_sentence(random, symbols, pause) for _ in range(size)))
-
-    return write
-
-
 def make_copy_sentence(random: Random, symbols: int, pause: int) -> str:
-    """Return one sentence, a word and its label per line."""
+    """Return a sentence of the copy problem: symbols, a pause, and then the same symbols as labels."""
     copied = [random.choice(COPY_SYMBOLS) for _ in range(symbols)]
     rows = [
         *((word, "wait") for word in copied),
@@ -236,45 +217,31 @@ def make_copy_sentence(random: Random, symbols: int, pause: int) -> str:
     return "".join(f"{word} {label}\n" for word, label in rows)
 
 
-def _write_tagging_corpus(folder: Path) -> None:
-    """Write the synthetic corpus of the tagging task."""
-    tagging.write_tagging_corpus(folder)
-
-
-def _write_regression_corpus(folder: Path) -> None:
-    """Write the synthetic corpus of the regression task."""
-    regression.write_regression_corpus(folder)
-
-
 # Full scale: real text.
 
 
-def _find_data_folder() -> Path:
-    """Return the folder of real corpora (REGARD_DATA)."""
-    folder = os.environ.get("REGARD_DATA")
-    if not folder:
-        raise UserError("--scale full needs real corpora: set REGARD_DATA to their folder")
-    if not Path(folder).is_dir():
-        raise UserError(f"REGARD_DATA is {folder}, which is not a folder")
-    return Path(folder)
-
-
-def _find_data_file(name: str) -> Path:
+def find_data_file(name: str) -> Path:
     """Return a file under REGARD_DATA, compressed or not."""
-    for path in (_find_data_folder() / f"{name}{compression}" for compression in ("", ".xz", ".gz", ".zst")):
+    variable = os.environ.get("REGARD_DATA")
+    if not variable:
+        raise UserError("--scale full needs real corpora: set REGARD_DATA to their folder")
+    folder = Path(variable)
+    if not folder.is_dir():
+        raise UserError(f"REGARD_DATA is {folder}, which is not a folder")
+    for path in (folder / f"{name}{compression}" for compression in ("", ".xz", ".gz", ".zst")):
         if path.is_file():
             return path
-    raise UserError(f"{_find_data_folder()} has no file {name}, also not with .xz, .gz or .zst")
+    raise UserError(f"{folder} has no file {name}, also not with .xz, .gz or .zst")
 
 
 def read_parallel_files(stem: str, *codes: str) -> Iterator[Pair]:
     """Yield the pairs of two files, source first."""
-    return iterate_pairs([_find_data_file(f"{stem}.{code}") for code in codes])
+    return iterate_pairs([find_data_file(f"{stem}.{code}") for code in codes])
 
 
 def read_tatoeba(name: str) -> Iterator[Pair]:
     """Yield the pairs of a Tatoeba file, whose first two columns they are; the rest is attribution."""
-    for line in iterate_lines(_find_data_file(f"tatoeba/{name}.txt")):
+    for line in iterate_lines(find_data_file(f"tatoeba/{name}.txt")):
         source, target, *_ = [*line.split("\t"), "", ""]
         yield Pair(source, target)
 
@@ -282,63 +249,33 @@ def read_tatoeba(name: str) -> Iterator[Pair]:
 def _write_multi30k(folder: Path) -> None:
     """Write Multi30k captions, English to German; the test set is that of 2016."""
     for name, stem in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
-        _write_pairs(folder, name, read_parallel_files(f"multi30k/{stem}", "en", "de"), ("en", "de"))
+        write_pairs(folder, name, read_parallel_files(f"multi30k/{stem}", "en", "de"), ("en", "de"))
 
 
 def _write_mixed_ende(folder: Path) -> None:
     """Write everyday sentences, technical prose, parliament and news; dev newstest2013, test newstest2014."""
-    news = [
-        read_parallel_files(NEWSTEST_STEM.format(year=year, pair="de-en"), "en", "de")
-        for year in (*EARLY_NEWSTESTS, *LATE_NEWSTESTS)
-    ]
+    years = (*EARLY_NEWSTESTS, *LATE_NEWSTESTS)
+    news = [read_parallel_files(f"newstest/{year}.de-en", "en", "de") for year in years]
     prose = [read_parallel_files(f"{stem}.en-de", "en", "de") for stem in TECHNICAL_STEMS]
-    dev, test = (
-        list(read_parallel_files(NEWSTEST_STEM.format(year=f"newstest{year}", pair="de-en"), "en", "de"))
-        for year in (2013, 2014)
-    )
+    dev, test = (list(read_parallel_files(f"newstest/newstest{year}.de-en", "en", "de")) for year in (2013, 2014))
     parts = [read_tatoeba("eng-deu"), *prose, read_parallel_files("europarl20k-de-en/train", "en", "de"), *news]
     write_split(folder, parts, dev, test, ("en", "de"))
 
 
 def _write_mixed_enfr(folder: Path) -> None:
     """Write mixed English–French text, normalised like the Hansards, which are the test set; dev newstest2013."""
-    news = [read_parallel_files(NEWSTEST_STEM.format(year=year, pair="en-fr"), "en", "fr") for year in EARLY_NEWSTESTS]
+    news = [read_parallel_files(f"newstest/{year}.en-fr", "en", "fr") for year in EARLY_NEWSTESTS]
     prose = [read_parallel_files(f"{stem}.en-fr", "en", "fr") for stem in TECHNICAL_STEMS]
-    dev = read_parallel_files(NEWSTEST_STEM.format(year="newstest2013", pair="en-fr"), "en", "fr")
+    dev = read_parallel_files("newstest/newstest2013.en-fr", "en", "fr")
     parts = [map(_tokenize_pair_like_hansards, part) for part in (read_tatoeba("eng-fra"), *prose, *news)]
-    halves = (line.split("|||") for line in iterate_lines(_find_data_file("align/enfr.src-tgt")))
+    halves = (line.split("|||") for line in iterate_lines(find_data_file("align/enfr.src-tgt")))
     test = [Pair(" ".join(source.split()), " ".join(target.split())) for source, target in halves]
     write_split(folder, parts, [*map(_tokenize_pair_like_hansards, dev)], test, ("en", "fr"))
-    _write_lines(folder / "test.align", iterate_lines(_find_data_file("align/enfr.gold")))
+    write_lines(folder / "test.align", iterate_lines(find_data_file("align/enfr.gold")))
 
 
 def _tokenize_pair_like_hansards(pair: Pair) -> Pair:
     return Pair(tokenize_hansard_english(pair.source), tokenize_hansard_french(pair.target))
-
-
-def _make_technical_corpus_writer(code: str) -> Callable[[Path], None]:
-    """Return a writer of technical prose from English, split by document (`.doc`: the document of each line)."""
-
-    def write(folder: Path) -> None:
-        parts = merge_splits(split_by_document(list(_iterate_document_lines(stem, code))) for stem in TECHNICAL_STEMS)
-        Random(1).shuffle(parts["dev"])  # BLEU is measured on its first sentences, which should be of all corpora
-        for name, lines in parts.items():
-            _write_pairs(folder, name, (Pair(line.source, line.target) for line in lines), ("en", code))
-            _write_lines(folder / f"{name}.doc", (line.document for line in lines))
-
-    return write
-
-
-def _iterate_document_lines(stem: str, code: str) -> Iterator[DocumentLine]:
-    """Yield the pairs of two files with their documents, which a third file names."""
-    lines = zip(
-        read_parallel_files(f"{stem}.en-{code}", "en", code),
-        iterate_lines(_find_data_file(f"{stem}.en-{code}.doc")),
-        strict=True,
-    )
-    for pair, name in lines:
-        if pair.source.strip() and pair.target.strip():
-            yield DocumentLine(pair.source, pair.target, f"{Path(stem).name}/{name}")
 
 
 def write_split(
@@ -353,25 +290,24 @@ def write_split(
         if pair.source.strip() and pair.target.strip() and pair.source not in held_out_sources
     )
     for name, pairs in (("train", train), ("dev", dev), ("test", test)):
-        _write_pairs(folder, name, pairs, codes)
+        write_pairs(folder, name, pairs, codes)
 
 
-def _write_pairs(folder: Path, name: str, pairs: Iterable[Pair], codes: tuple[str, str]) -> None:
+def write_pairs(folder: Path, name: str, pairs: Iterable[Pair], codes: tuple[str, str]) -> None:
     """Write a split as two sides."""
     pair_list = list(pairs)
-    _write_lines(folder / f"{name}.{codes[0]}", (pair.source for pair in pair_list))
-    _write_lines(folder / f"{name}.{codes[1]}", (pair.target for pair in pair_list))
+    write_lines(folder / f"{name}.{codes[0]}", (pair.source for pair in pair_list))
+    write_lines(folder / f"{name}.{codes[1]}", (pair.target for pair in pair_list))
 
 
 def _write_ud_english_ewt(folder: Path) -> None:
     """Write Universal Dependencies English EWT; its dev set is the test set here."""
     for name, stem in (("train", "train"), ("test", "dev")):
-        _write_lines(
-            folder / f"{name}.conllu", iterate_lines(_find_data_file(f"ud-english-ewt/en_ewt-ud-{stem}.conllu"))
-        )
+        write_lines(folder / f"{name}.conllu", iterate_lines(find_data_file(f"ud-english-ewt/en_ewt-ud-{stem}.conllu")))
 
 
-def _write_lines(path: Path, text_lines: Iterable[str]) -> None:
+def write_lines(path: Path, text_lines: Iterable[str]) -> None:
+    """Write lines of text to a file."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(line + "\n" for line in text_lines)
 
@@ -379,16 +315,14 @@ def _write_lines(path: Path, text_lines: Iterable[str]) -> None:
 CORPUS_BUILDERS = {
     "simple": CorpusBuilder(_write_simple_corpus, ("en", "de"), gold="test.align"),
     "joined": CorpusBuilder(_write_joined_corpus, ("en", "de"), gold="test.align"),
-    "adding-30": CorpusBuilder(_make_adding_task_writer(30), ("txt",)),
-    "adding-100": CorpusBuilder(_make_adding_task_writer(100), ("txt",)),
-    "copy-8": CorpusBuilder(_make_copy_task_writer(2, 8), ("conll",)),
-    "copy-20": CorpusBuilder(_make_copy_task_writer(3, 20), ("conll",)),
-    "sentences": CorpusBuilder(_write_tagging_corpus, ("conll",)),
-    "series": CorpusBuilder(_write_regression_corpus, ("txt",)),
+    "adding-30": _make_generated_corpus("txt", 3000, partial(make_adding_series, steps=30)),
+    "adding-100": _make_generated_corpus("txt", 3000, partial(make_adding_series, steps=100)),
+    "copy-8": _make_generated_corpus("conll", 4000, partial(make_copy_sentence, symbols=2, pause=8)),
+    "copy-20": _make_generated_corpus("conll", 4000, partial(make_copy_sentence, symbols=3, pause=20)),
+    "sentences": CorpusBuilder(write_tagging_corpus, ("conll",)),
+    "series": CorpusBuilder(write_regression_corpus, ("txt",)),
     "multi30k": CorpusBuilder(_write_multi30k, ("en", "de")),
     "mixed-ende": CorpusBuilder(_write_mixed_ende, ("en", "de")),
     "mixed-enfr": CorpusBuilder(_write_mixed_enfr, ("en", "fr"), gold="test.align", gold_offset=1),
-    "technical-ende": CorpusBuilder(_make_technical_corpus_writer("de"), ("en", "de")),
-    "technical-enfr": CorpusBuilder(_make_technical_corpus_writer("fr"), ("en", "fr")),
     "ud-english-ewt": CorpusBuilder(_write_ud_english_ewt, ("conllu",), has_dev_set=False),
 }

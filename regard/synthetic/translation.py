@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from regard.data.sentence_pair import format_pharaoh
 from regard.errors import UserError
-from regard.synthetic.grammar import generate_corpus
+from regard.synthetic.grammar import AlignedPair, generate_corpus
 
 _MAX_HELD_OUT_PAIRS = 1000  # maximum size of dev and of test
 
@@ -26,11 +27,16 @@ def write_translation_corpus(folder: Path, pairs: int, seed: int = 1, overwrite:
     folder.mkdir(parents=True, exist_ok=True)
     splits = generate_corpus(train=pairs, dev=held_out, test=held_out, seed=seed)
     for name, split in splits.items():
-        columns = {
-            "en": (pair.source for pair in split),
-            "de": (pair.target for pair in split),
-            "align": (format_pharaoh(pair.alignment) for pair in split),
-        }
-        for extension, lines in columns.items():
-            (folder / f"{name}.{extension}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        write_aligned_pairs(folder, name, split)
     return {name: len(split) for name, split in splits.items()}
+
+
+def write_aligned_pairs(folder: Path, name: str, pairs: Sequence[AlignedPair]) -> None:
+    """Write both sides and the alignments of sentence pairs to `NAME.en`, `NAME.de` and `NAME.align`."""
+    columns = {
+        "en": (pair.source for pair in pairs),
+        "de": (pair.target for pair in pairs),
+        "align": (format_pharaoh(pair.alignment) for pair in pairs),
+    }
+    for extension, lines in columns.items():
+        (folder / f"{name}.{extension}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")

@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.peers.train_technical_joeynmt import parse_joeynmt_log, run_for_seconds
-from regard.data.readers.dispatch import read_all_pairs
-from regard.reproduce.corpora import CorpusFiles, prepare_corpus
-from regard.reproduce.document_split import (
+from benchmarks.peers.technical_corpus import (
     HELD_OUT_SENTENCES,
     MAX_HELD_OUT_DOCUMENT,
     MIN_TEST_WORDS,
     DocumentLine,
     merge_splits,
+    prepare_technical_corpus,
     split_by_document,
 )
+from benchmarks.peers.train_technical_joeynmt import parse_joeynmt_log, run_for_seconds
+from regard.data.readers.dispatch import read_all_pairs
+from regard.reproduce.corpora import CorpusFiles
 
 FEW_HELD_OUT = {"test": 4, "dev": 3}
 
@@ -89,7 +90,7 @@ def technical(tmp_path_factory: pytest.TempPathFactory) -> CorpusFiles:
             (folder / f"{name}.en-fr.{ending}").write_text("".join(lines), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_DATA", str(root / "data"))
-        return prepare_corpus("technical-enfr", root)
+        return prepare_technical_corpus("fr", root)
 
 
 def test_corpus_names_the_document_of_each_line(technical: CorpusFiles) -> None:

@@ -1,13 +1,27 @@
-"""Split corpora by document, so that no sentence of a test document is in the training data.
+"""Technical prose from English (LibreOffice, manual pages, Debian packages), split by document.
 
 Sentences of one text share words. Split line by line, a test set would contain near copies of training sentences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from pathlib import Path
+from random import Random
 from typing import NamedTuple
+
+from regard.data.readers.dispatch import Pair
+from regard.data.readers.text import iterate_lines
+from regard.reproduce.corpora import (
+    TECHNICAL_STEMS,
+    CorpusBuilder,
+    CorpusFiles,
+    find_data_file,
+    read_parallel_files,
+    write_lines,
+    write_pairs,
+)
 
 HELD_OUT_SENTENCES = {
     "test": 667,
@@ -90,3 +104,31 @@ def _is_long_enough(line: DocumentLine) -> bool:
 def _hash_document_name(name: str) -> bytes:
     """Return a sort key that does not depend on the content of documents."""
     return sha256(name.encode()).digest()
+
+
+def prepare_technical_corpus(code: str, folder: Path) -> CorpusFiles:
+    """Return the files of the corpus into a language, written to a folder if they do not exist.
+
+    Beside each split is a `.doc` file with the document of each line.
+    """
+
+    def write(folder: Path) -> None:
+        parts = merge_splits(split_by_document(list(_iterate_document_lines(stem, code))) for stem in TECHNICAL_STEMS)
+        Random(1).shuffle(parts["dev"])  # BLEU is measured on its first sentences, which should be of all corpora
+        for name, lines in parts.items():
+            write_pairs(folder, name, (Pair(line.source, line.target) for line in lines), ("en", code))
+            write_lines(folder / f"{name}.doc", (line.document for line in lines))
+
+    return CorpusBuilder(write, ("en", code)).prepare(folder / f"technical-en{code}")
+
+
+def _iterate_document_lines(stem: str, code: str) -> Iterator[DocumentLine]:
+    """Yield the pairs of two files with their documents, which a third file names."""
+    lines = zip(
+        read_parallel_files(f"{stem}.en-{code}", "en", code),
+        iterate_lines(find_data_file(f"{stem}.en-{code}.doc")),
+        strict=True,
+    )
+    for pair, name in lines:
+        if pair.source.strip() and pair.target.strip():
+            yield DocumentLine(pair.source, pair.target, f"{Path(stem).name}/{name}")
