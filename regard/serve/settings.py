@@ -1,45 +1,83 @@
-"""How the service is run."""
+"""Settings of the HTTP service, which are the options of `regard serve`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+from typer import Option
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What `regard serve` takes; a limit of −1 is none."""
+    """Settings of the service. Each field is an option of `regard serve`; a limit of −1 is none."""
 
-    host: str = "127.0.0.1"
-    port: int = 5000
-    beam: int = 5
-    glossary: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of en-de; "" where that is the only pair
-    precision: str | None = None  # fp32, unless int8 is asked for
-    processes: int = 1  # that decode, for each model; 0: this one decodes, too
-    batch_tokens: int = 2000  # source tokens of a batch, each of its beam
-    batch_pieces: int = 64  # sentences of a batch; 1: no batching
-    queue: int = 4000  # sentences that may wait for one model
-    char_limit: int = 20_000  # of one text
-    batch_limit: int = 1000  # texts of one request
-    alternatives_limit: int = 10
-    body_limit: int = 4_000_000  # bytes of one request
-    file_limit: int = 20_000_000  # bytes of one file
-    kept_limit: int = 1_000_000_000  # bytes of translated files that are kept to be fetched
-    connection_limit: int = 500  # connections at a time
-    patience: float = 30.0  # seconds that a client may take to send a request, or take nothing of its answer
-    req_limit: int = -1  # requests of one client in a minute …
-    hourly_req_limit: int = -1
-    daily_req_limit: int = -1
-    ban_after: int = -1  # times over the limit in an hour, after which a client is refused for that hour
-    keys: Path | None = None  # the file with the keys; None: everybody may ask without one
-    require_key: bool = False
-    key_link: str = ""  # where one gets a key
-    files: bool = True  # whether files are translated
-    suggestions: Path | None = None  # where better translations that people suggest are kept
-    metrics_token: str = ""  # whoever asks for /metrics must have it, where there is one
-    trust_proxy: bool = False  # whether X-Forwarded-For says who asks
-    cors: tuple[str, ...] = ()  # origins of pages that may use the service; none: all, unless there are keys
-    public_url: str = ""  # of the service as clients see it, for the URLs of translated files
-    url_prefix: str = ""  # before the path of every address, as a proxy has it
-    page: bool = True
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all addresses of this machine.")] = "127.0.0.1"
+    port: Annotated[int, Option(help="Port to listen on; 0: any free port.", min=0, max=65535)] = 5000
+    beam: Annotated[int, Option(help="Beam size; 1 is greedy search.", min=1)] = 5
+    glossary: Annotated[
+        Mapping[str, Mapping[str, str]],
+        Option(
+            help="Glossary file: term, tab, required translation, one per line; en-de=FILE if you serve several pairs.",
+            metavar="FILE",
+        ),
+    ] = field(default_factory=dict)  # by language pair, such as en-de; "" if there is only one
+    precision: Annotated[
+        str | None, Option(help="`fp32`, or `int8`: faster, with nearly the same translations; for Transformers.")
+    ] = None
+    processes: Annotated[
+        int,
+        Option(
+            help="Decoding processes per model, each with its own copy of it; 0: decode in the main process.", min=0
+        ),
+    ] = 1
+    batch_tokens: Annotated[int, Option(help="Maximum source tokens of a batch.", min=1)] = 2000
+    batch_pieces: Annotated[int, Option(help="Maximum sentences of a batch; 1: no batching.", min=1)] = 64
+    queue: Annotated[int, Option(help="Maximum sentences in the queue of a model.", min=1)] = 4000
+    char_limit: Annotated[int, Option(help="Maximum characters of a text; -1: no limit.", min=-1)] = 20_000
+    batch_limit: Annotated[int, Option(help="Maximum texts of a request; -1: no limit.", min=-1)] = 1000
+    alternatives_limit: Annotated[
+        int, Option(help="Maximum alternative translations of a text; -1: no limit.", min=-1)
+    ] = 10
+    body_limit: Annotated[int, Option(help="Maximum bytes of a request.", min=1)] = 4_000_000
+    file_limit: Annotated[int, Option(help="Maximum bytes of a file.", min=1)] = 20_000_000
+    kept_limit: Annotated[
+        int, Option(help="Maximum bytes of translated files kept for download; a tenth of it per client.", min=1)
+    ] = 1_000_000_000
+    connection_limit: Annotated[int, Option(help="Maximum simultaneous connections; -1: no limit.", min=-1)] = 500
+    patience: Annotated[
+        float,
+        Option(help="Timeout in seconds for a client to send a request, or to accept data of the response.", min=0.1),
+    ] = 30.0
+    req_limit: Annotated[int, Option(help="Maximum requests per client and minute; -1: no limit.", min=-1)] = -1
+    hourly_req_limit: Annotated[int, Option(help="Maximum requests per client and hour.", min=-1)] = -1
+    daily_req_limit: Annotated[int, Option(help="Maximum requests per client and day.", min=-1)] = -1
+    ban_after: Annotated[
+        int, Option(help="Ban a client for an hour after it exceeded the limits this many times; -1: never.", min=-1)
+    ] = -1
+    keys: Annotated[Path | None, Option(help="File of API keys, written by `regard keys`; clients may use them.")] = (
+        None
+    )
+    require_key: Annotated[bool, Option("--require-key", help="Refuse requests without an API key.")] = False
+    key_link: Annotated[
+        str, Option(help="URL where users get an API key, for the response to requests without one.")
+    ] = ""
+    files: Annotated[bool, Option(help="Translate files.")] = True
+    suggestions: Annotated[Path | None, Option(help="Store suggested translations in this file.")] = None
+    metrics_token: Annotated[str, Option(help="Require this token for /metrics.", envvar="REGARD_METRICS_TOKEN")] = ""
+    trust_proxy: Annotated[
+        bool, Option("--trust-proxy", help="Trust X-Forwarded-For; only behind a proxy of your own.")
+    ] = False
+    cors: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Allow web pages of this origin (CORS), as in https://example.org; *: all, the default without "
+            "--keys.",
+            metavar="ORIGIN",
+        ),
+    ] = ()
+    public_url: Annotated[str, Option(help="Public URL of the service, for the URLs of translated files.")] = ""
+    url_prefix: Annotated[str, Option(help="Serve everything under this path only, as in /translate.")] = ""
+    page: Annotated[bool, Option(help="Serve the web page.")] = True
