@@ -90,7 +90,8 @@ def main() -> None:
     except USAGE_ERROR as error:
         exit_with_error(error.format_message())
     except (MemoryError, RuntimeError) as error:
-        from regard.tasks.base import is_out_of_memory  # imports PyTorch, which the failed command has imported as well
+        # Imports PyTorch, which the failed command has imported as well.
+        from regard.tasks.batched_inference import is_out_of_memory
 
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             raise

@@ -150,3 +150,25 @@ def find_nearest_translation(translations: Sequence[str], reference: str) -> int
     """Return the index of the translation with the highest sentence BLEU; the first one if several are equal."""
     scores = [_SENTENCE_BLEU.sentence_score(text, [reference]).score for text in translations]
     return scores.index(max(scores))
+
+
+def choose_selection_metric(references: Sequence[str], language: str | None = None) -> str:
+    """Return the metric that chooses the best checkpoint: `bleu`, or `chrf` for scripts without spaces.
+
+    BLEU counts words between spaces: in Chinese, Japanese, Thai and others it is 0 or random.
+    """
+    return "bleu" if has_spaces("".join(references), language) else "chrf"
+
+
+def score_texts(
+    texts: Sequence[str], references: Sequence[Sequence[str]], selection_metric: str, lowercase: bool
+) -> dict[str, float]:
+    """Return BLEU, and chrF if that is the selection metric; each text may have several references."""
+    scores = {"bleu": bleu_multi_reference} | ({"chrf": chrf_multi_reference} if selection_metric == "chrf" else {})
+    return {name: score(texts, references, lowercase).value for name, score in scores.items()}
+
+
+def report_selection_metric(selection_metric: str, best: str) -> None:
+    """Log a line if chrF chooses the best checkpoint; `best` is the setting `training.best`."""
+    if selection_metric == "chrf" and best != "loss":
+        log_message("the target language has no spaces between words: chrF, not BLEU, chooses the best checkpoint")

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.evaluate import LengthGroup, bleu_by_length
+from regard.evaluate.translation_metrics import choose_selection_metric
 from regard.plot import (
     PredictedSeries,
-    plot_attention_overlay,
     plot_heatmap,
     plot_predicted_series,
-    plot_weighted_words,
     write_figure,
 )
 from regard.report.html import (
@@ -28,12 +27,11 @@ from regard.runs import Run
 from regard.runs.summary import summarize_run
 from regard.search import Floats
 from regard.special_tokens import EOS, SPECIAL_TOKENS
-from regard.tasks import TASKS, Prediction, Task, get_task
-from regard.tasks.base import choose_selection_metric
+from regard.tasks import TASKS, Task, get_task
 from regard.translate import Translation, Translator, compute_attention_by_head, load
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 SAMPLES = 5
 MAX_BLEU_SENTENCES = 200  # dev sentences translated for BLEU by length
@@ -49,12 +47,13 @@ def _write_prediction_report(run: Run, task: Task) -> Path:
     examples = task.load_dev_set(task.make_config(run.read_config()))[:SAMPLES]
     predictions = task.load(run.folder).predict([example.input for example in examples])
     for number, prediction in enumerate(predictions, 1):
-        if (figure := _plot_attention(prediction)) is not None:
+        if (figure := prediction.plot()) is not None:
             write_figure(figure, run.folder / "samples" / f"attention-{number}.png")
-    if task.make_predicted_series:
-        return _write_series_report(
-            run, [task.make_predicted_series(*pair) for pair in zip(examples, predictions, strict=True)]
-        )
+    series = [
+        prediction.make_series(example.reference) for example, prediction in zip(examples, predictions, strict=True)
+    ]
+    if any(series):
+        return _write_series_report(run, series)
     sections = [
         format_prediction(example, prediction) for example, prediction in zip(examples, predictions, strict=True)
     ]
@@ -62,14 +61,6 @@ def _write_prediction_report(run: Run, task: Task) -> Path:
         OVERLAY_CAPTION if any(prediction.make_image_overlay() for prediction in predictions) else WORD_WEIGHTS_CAPTION
     )
     return _write_html(run, format_run_page(run, _describe_best_checkpoint(run), "", caption, sections))
-
-
-def _plot_attention(prediction: Prediction) -> Figure | None:
-    """Plot attention over the image or the words; None without attention."""
-    overlay, lines = prediction.make_image_overlay(), prediction.make_attention_lines()
-    if overlay is not None:
-        return plot_attention_overlay(overlay)
-    return plot_weighted_words(lines) if lines else None
 
 
 def _write_series_report(run: Run, examples: Sequence[Sequence[PredictedSeries]]) -> Path:

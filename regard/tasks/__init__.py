@@ -5,7 +5,6 @@ from typing import Any
 
 from regard.errors import UserError, format_suggestion
 from regard.synthetic.corpus import SyntheticCorpus
-from regard.tasks import captioning, classification, cloze, regression, tagging, translation
 from regard.tasks.base import (
     DevExample,
     OnBestCallback,
@@ -17,6 +16,12 @@ from regard.tasks.base import (
     Validation,
     ValidationSample,
 )
+from regard.tasks.captioning import CaptioningTask
+from regard.tasks.classification import ClassificationTask
+from regard.tasks.cloze import ClozeTask
+from regard.tasks.regression import RegressionTask
+from regard.tasks.tagging import TaggingTask
+from regard.tasks.translation import TranslationTask
 
 __all__ = [
     "TASKS",
@@ -34,12 +39,12 @@ __all__ = [
 ]
 
 TASKS: dict[str, Task] = {
-    "caption": captioning.TASK,
-    "classify": classification.TASK,
-    "read": cloze.TASK,
-    "regress": regression.TASK,
-    "tag": tagging.TASK,
-    "translate": translation.TASK,
+    "caption": CaptioningTask(),
+    "classify": ClassificationTask(),
+    "read": ClozeTask(),
+    "regress": RegressionTask(),
+    "tag": TaggingTask(),
+    "translate": TranslationTask(),
 }
 
 

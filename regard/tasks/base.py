@@ -1,43 +1,64 @@
-"""Interfaces between training and a task: prepared data, validation, prediction; and helpers that tasks share."""
+"""The interface of a task, and the steps that tasks share: dev split, preparation, validation, prediction, loading.
+
+A task is one module, which has in this order
+
+1. settings: dataclasses for the `data` and `text` sections of its recipes;
+2. the reader of its files, here or in `regard/data/readers`;
+3. a `Vocabulary`: what is learnt from the training examples besides the weights;
+4. a batch (`regard.data.batch.Batch`) and a dataset of encoded examples (`InMemoryDataset`);
+5. a `Prediction`, and a `Predictor` that makes predictions and scores them;
+6. a class derived from `InMemoryTask`, which names these parts; its `prepare` and `load` have the steps from files to a
+   trainer and from a run to a predictor. Tasks whose data stay on disk derive from `Task`.
+
+A line in `regard.tasks.TASKS` makes the task known to every command.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
-from regard.console import log_message
 from regard.data.indexed_dataset import Indices
 from regard.data.loader import TrainingDataset
-from regard.data.sampler import split_by_tokens
+from regard.data.sampler import DatasetPart
 from regard.data.sentence_pair import Pair
 from regard.data.split import choose_dev_hashes, hash_source
-from regard.data.unicode_scripts import has_spaces
 from regard.errors import UserError
-from regard.evaluate import bleu_multi_reference, chrf_multi_reference
-from regard.plot import AttentionOverlay, PredictedSeries, WeightedWords
+from regard.plot import (
+    AttentionOverlay,
+    PredictedSeries,
+    WeightedWords,
+    plot_attention_overlay,
+    plot_predicted_series,
+    plot_weighted_words,
+)
 from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus
+from regard.tasks.batched_inference import map_batches_in_order
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
+ExampleT = TypeVar("ExampleT")
+SAMPLES = 5  # dev examples that each validation writes with their predictions
 
-class ValidationSample(Protocol):
+
+class ValidationSample(NamedTuple):
     """One dev example with the prediction of the current checkpoint."""
 
-    def to_dict(self) -> dict[str, str]:
-        """Return input, reference and prediction as text."""
-        ...
-
-    def plot(self) -> Figure | None:
-        """Return a figure of the attention weights; None if the model has no attention."""
-        ...
+    texts: Mapping[str, str]  # input, reference and prediction, by name
+    plot: Callable[[], Figure | None] = lambda: None
 
 
 class Validation(NamedTuple):
@@ -73,50 +94,6 @@ class PreparedRun(NamedTuple):
     on_best: OnBestCallback | None = None
 
 
-class Prediction(Protocol):
-    """Output of a model for one input."""
-
-    def to_text(self) -> str:
-        """Return the prediction as one line of text."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the prediction as a JSON-serialisable dictionary, including attention weights."""
-        ...
-
-    def make_attention_lines(self) -> list[WeightedWords]:
-        """Return the input words with their attention weights; an empty list if the model has no attention."""
-        ...
-
-    def make_image_overlay(self) -> AttentionOverlay | None:
-        """Return the attention weights of each output word over the image; None if the input is not an image."""
-        ...
-
-
-class Predictor(Protocol):
-    """A trained model, ready for inference."""
-
-    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
-        """Return one prediction for each input, in order."""
-        ...
-
-    def parse_lines(self, lines: Iterable[str]) -> Iterator[Any]:
-        """Yield the inputs that text lines hold, each as soon as its lines are complete."""
-        ...
-
-    def read_inputs(self, path: Path) -> Iterator[Any]:
-        """Yield the inputs of a file; references in it are ignored."""
-        ...
-
-    def parse_json_input(self, given: Any) -> Any:
-        """Validate untrusted JSON and return the input it holds; refuse paths to files on this machine."""
-        ...
-
-    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Return metrics on files that hold references."""
-        ...
-
-
 class DevExample(NamedTuple):
     """A dev input with its reference."""
 
@@ -125,24 +102,322 @@ class DevExample(NamedTuple):
     reference: Any = None  # structured reference, where text is not enough (a table of numbers)
 
 
-class Task(NamedTuple):
-    """A kind of model that a recipe names as its `task`, with the functions that prepare, load and demonstrate it."""
+class Prediction(ABC):
+    """Output of a model for one input."""
 
-    data_settings: type  # dataclass for the recipe's `data` section
-    text_settings: type  # dataclass for the recipe's `text` section
-    prepare: Callable[[Run, RunConfig, bool], PreparedRun]  # run, config, whether training resumes
-    load: Callable[..., Any]  # run folder -> `Predictor` or `Translator` with the best checkpoint
-    load_dev_set: Callable[[RunConfig], Sequence[DevExample]]
-    write_synthetic_corpus: Callable[[Path], SyntheticCorpus] | None = None  # writes toy data into a folder
-    # Reference and prediction as curves over time (regression only).
-    make_predicted_series: Callable[[DevExample, Any], Sequence[PredictedSeries]] | None = None
+    @abstractmethod
+    def to_text(self) -> str:
+        """Return the prediction as one line of text."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the prediction as a JSON-serialisable dictionary, including attention weights."""
+
+    def make_attention_lines(self) -> list[WeightedWords]:
+        """Return the input words with their attention weights; an empty list if the model has no attention."""
+        return []
+
+    def make_image_overlay(self) -> AttentionOverlay | None:
+        """Return the attention weights of each output word over the image; None if the input is not an image."""
+        return None
+
+    def make_series(self, reference: Any) -> list[PredictedSeries]:
+        """Return reference and prediction over time; an empty list if the output is not numbers."""
+        return []
+
+    def plot(self, reference: Any = None) -> Figure | None:
+        """Return a figure of the attention weights or of the numbers over time; None if there are neither."""
+        if (overlay := self.make_image_overlay()) is not None:
+            return plot_attention_overlay(overlay)
+        if reference is not None and (series := self.make_series(reference)):
+            return plot_predicted_series(series)
+        lines = self.make_attention_lines()
+        return plot_weighted_words(lines) if lines else None
+
+
+class Task(ABC):
+    """A kind of model that a recipe names as its `task`: how to prepare its data, load it and demonstrate it."""
+
+    verb: ClassVar[str]  # completes "a model that …"
+    command: ClassVar[str] = "predict"  # subcommand of `regard` that applies a model
+    demo_recipe: ClassVar[str]
+    data_settings: ClassVar[type[Any]]  # dataclass for the recipe's `data` section
+    text_settings: ClassVar[type[Any]]  # dataclass for the recipe's `text` section
+
+    @abstractmethod
+    def prepare(self, run: Run, config: RunConfig, resume: bool) -> PreparedRun:
+        """Prepare the data and the vocabularies of a run that begins or resumes."""
+
+    @abstractmethod
+    def load(self, *runs: str | Path, device: str | torch.device | None = None) -> Any:
+        """Load the best checkpoint of a run as a `Predictor` or a `Translator`; by default on a GPU if there is one."""
+
+    @abstractmethod
+    def load_dev_set(self, config: RunConfig) -> Sequence[DevExample]:
+        """Return the dev set of a run, given its config."""
+
+    @abstractmethod
+    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
+        """Write the data of the task's demo into a folder."""
 
     def make_config(self, recipe: Mapping[str, Any]) -> RunConfig:
         """Return the config of a recipe of this task."""
         return RunConfig.from_recipe(recipe, self.text_settings, self.data_settings)
 
 
-T = TypeVar("T")
+class Vocabulary(Protocol):
+    """Anything learnt from the training examples besides the weights: tokens, labels, or the scale of numbers."""
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Number of inputs and of outputs."""
+
+    def describe(self) -> str:
+        """Return the sizes as text, for the log."""
+
+    def save(self, folder: Path) -> None:
+        """Write the vocabulary into a folder."""
+
+
+class InMemoryDataset(ABC):
+    """Encoded examples, all in memory; a derived class sets `sizes` and `fingerprint`."""
+
+    parts: Sequence[DatasetPart] = ()
+    sizes: npt.NDArray[np.int32]  # tokens of each example in a batch
+    fingerprint: str  # identifies the content
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @abstractmethod
+    def make_batch(self, rows: Indices, seed: int = 0) -> Any:
+        """Return the examples at `rows`; `seed` determines random augmentation."""
+
+    def release_memory(self) -> None:  # noqa: B027 - a default, not abstract
+        """Do nothing: all data stay in memory."""
+
+
+class Predictor(ABC):
+    """A trained model with its vocabulary, ready for inference."""
+
+    def __init__(self, model: nn.Module, vocabulary: Any, data: Any, device: torch.device, batch_tokens: int) -> None:
+        """Take the run's vocabulary and its data settings, and the size of a batch."""
+        self.model = model.to(device).eval()
+        self.vocabulary = vocabulary
+        self.data = data
+        self.device = device
+        self.batch_tokens = batch_tokens
+
+    @abstractmethod
+    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
+        """Return one prediction for each input, in order."""
+
+    @abstractmethod
+    def parse_lines(self, lines: Iterable[str]) -> Iterator[Any]:
+        """Yield the inputs that text lines hold, each as soon as its lines are complete."""
+
+    @abstractmethod
+    def read_inputs(self, path: Path) -> Iterator[Any]:
+        """Yield the inputs of a file; references in it are ignored."""
+
+    @abstractmethod
+    def parse_json_input(self, given: Any) -> Any:
+        """Validate untrusted JSON and return the input it holds; refuse paths to files on this machine."""
+
+    @abstractmethod
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Return metrics on files that hold references."""
+
+    @abstractmethod
+    def validate(self, examples: Sequence[Any], dataset: Any, max_measured: int) -> Validation:
+        """Return loss, metrics and samples of dev examples; some metrics are of the first `max_measured` ones."""
+
+    @abstractmethod
+    def run_batch(self, batch: Any) -> Sequence[Any]:
+        """Return the model's output for each example of a batch, without padding."""
+
+    @torch.inference_mode()
+    def run_model(self, dataset: InMemoryDataset) -> list[Any]:
+        """Return the model's output for each example, in order."""
+
+        def run_rows(rows: Indices) -> Sequence[Any]:
+            return self.run_batch(dataset.make_batch(rows).to(self.device))
+
+        return map_batches_in_order(run_rows, dataset.sizes, self.batch_tokens)
+
+
+class Validator:
+    """Validates models on dev examples, which are encoded once."""
+
+    def __init__(
+        self,
+        make_predictor: Callable[[nn.Module, torch.device], Predictor],
+        examples: Sequence[Any],
+        dataset: InMemoryDataset,
+        max_measured: int,
+    ) -> None:
+        self.make_predictor = make_predictor
+        self.examples = examples
+        self.dataset = dataset
+        self.max_measured = max_measured
+
+    def __call__(self, model: nn.Module, device: torch.device) -> Validation:
+        """Return the metrics of a model; leave the model and the random generators unchanged."""
+        with evaluation_mode(model):
+            return self.make_predictor(model, device).validate(self.examples, self.dataset, self.max_measured)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off, and on again on exit if it was on."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+class Split(NamedTuple, Generic[ExampleT]):
+    """Training and dev examples, and how many training examples were left out, by reason."""
+
+    train: list[ExampleT]
+    dev: list[ExampleT]
+    left_out: Mapping[str, int]
+
+
+class InMemoryTask(Task, Generic[ExampleT]):
+    """A task whose examples fit in memory: all steps from files to a trainer or a predictor, with a method for each."""
+
+    nouns: ClassVar[str]  # what the examples are called in messages
+    data_hint: ClassVar[str]  # completes "nothing to train on: name …"
+    length_unit: ClassVar[str] = ""  # of `measure_length`
+    dev_limit: ClassVar[str]  # key of `data`: the largest number of examples to hold out for the dev set
+    predictor: ClassVar[type[Predictor]]
+
+    @abstractmethod
+    def read_examples(self, paths: Sequence[Path], data: Any, purpose: str) -> list[ExampleT]:
+        """Read labelled examples; raise UserError if there are none "to train on", "to validate on" or …"""
+
+    @abstractmethod
+    def make_split_pair(self, example: ExampleT) -> Pair:
+        """Return input and output as text; the input decides whether an example is held out for the dev set."""
+
+    @abstractmethod
+    def learn_vocabulary(self, split: Split[ExampleT], config: RunConfig) -> Any:
+        """Return the `Vocabulary` of the training examples."""
+
+    @abstractmethod
+    def load_vocabulary(self, run: Run, config: RunConfig) -> Any:
+        """Load the vocabulary of a run; `config` is that of the run, or of one that starts from it."""
+
+    @abstractmethod
+    def make_training_set(
+        self, split: Split[ExampleT], vocabulary: Any, config: RunConfig
+    ) -> tuple[InMemoryDataset, Mapping[str, int]]:
+        """Return the encoded training examples, and how many were left out or cut, by reason."""
+
+    @abstractmethod
+    def make_dev_set(
+        self, dev: Sequence[ExampleT], vocabulary: Any, config: RunConfig
+    ) -> tuple[Sequence[Any], InMemoryDataset]:
+        """Return the examples to validate on, as `Predictor.validate` takes them, and their encoding."""
+
+    @abstractmethod
+    def make_dev_example(self, example: ExampleT) -> DevExample:
+        """Return input and reference of an example."""
+
+    def choose_training_examples(self, examples: list[ExampleT], data: Any) -> list[ExampleT]:
+        """Return the examples that can be trained on, before the split."""
+        return examples
+
+    def measure_length(self, example: ExampleT) -> int:
+        """Return the length of a training example, which is left out if it is above `data.max_length`."""
+        return 0
+
+    def explain_too_few(self, examples: Sequence[ExampleT]) -> str:
+        """Return the beginning of the message for data that are too little to hold out a dev set."""
+        return f"all {self.nouns} are equal"
+
+    def describe(
+        self, split: Split[ExampleT], dataset: InMemoryDataset, left_out: Mapping[str, int], validator: Validator
+    ) -> str:
+        """Return the numbers of examples, for the log."""
+        counts = format_left_out(left_out)
+        return f"{len(dataset):,} {self.nouns}{counts}, {len(split.dev):,} dev {self.nouns}"
+
+    def make_predictor(self, vocabulary: Any, config: RunConfig, model: Any, device: torch.device) -> Predictor:
+        """Return a predictor of a model."""
+        return self.predictor(model, vocabulary, config.data, device, config.training.batch_tokens)
+
+    def prepare(self, run: Run, config: RunConfig, resume: bool) -> PreparedRun:
+        """Split and encode the examples, and learn or load the vocabulary."""
+        # 1. Read the examples, hold out a dev set, and resolve sizes that are `auto` by the number of examples.
+        split = self.split(config.data, config.training.seed)
+        config = config if resume else config.resolve_auto_sizes(len(split.train))
+        # 2. Load the vocabulary of this run, or of the run that it starts from, or learn one.
+        parent = find_vocabulary_run(run, config, resume)
+        vocabulary = self.load_vocabulary(parent, config) if parent else self.learn_vocabulary(split, config)
+        # 3. Encode the training examples and the dev set.
+        dataset, left_out = self.make_training_set(split, vocabulary, config)
+        dev, dev_dataset = self.make_dev_set(split.dev, vocabulary, config)
+        make_predictor = partial(self.make_predictor, vocabulary, config)
+        validator = Validator(make_predictor, dev, dev_dataset, config.training.validate_pairs)
+        description = f"{self.describe(split, dataset, left_out, validator)}, {vocabulary.describe()}"
+        return PreparedRun(run, config, dataset, validator, vocabulary.sizes, vocabulary.save, description)
+
+    def split(self, data: Any, seed: int) -> Split[ExampleT]:
+        """Read the examples; without a dev set, hold out some by a hash of their input, so that order does not matter.
+
+        Examples with equal inputs go to the same side. Long examples are left out of the training set only.
+        """
+        if not data.train:
+            raise UserError(f"nothing to train on: name {self.data_hint}")
+        examples = self.read_examples(list(map(Path, data.train)), data, "train on")
+        train = self.choose_training_examples(examples, data)
+        left_out = {"empty": len(examples) - len(train)}
+        if data.dev:
+            dev = self.read_examples(list(map(Path, data.dev)), data, "validate on")
+        else:
+            max_dev, too_few = getattr(data, self.dev_limit), self.explain_too_few(train)
+            train, dev = split_dev_examples(train, self.make_split_pair, seed, max_dev, too_few)
+        short_enough = [example for example in train if self.measure_length(example) <= data.max_length]
+        if not short_enough:
+            raise UserError(
+                f"nothing to train on: all {self.nouns} have more than {data.max_length} {self.length_unit} "
+                "(data.max_length)"
+            )
+        return Split(short_enough, dev, {"too long": len(train) - len(short_enough), **left_out})
+
+    def load(self, *runs: str | Path, device: str | torch.device | None = None) -> Any:
+        """Load the best checkpoint of a run as a predictor; by default on a GPU if there is one."""
+        run = get_single_run(runs, self.verb)
+        config = self.make_config(run.read_config())
+        vocabulary = self.load_vocabulary(run, config)
+        device = choose_inference_device(device)
+        return self.make_predictor(vocabulary, config, run.load_model(vocabulary.sizes), device)
+
+    def load_dev_set(self, config: RunConfig) -> list[DevExample]:
+        """Return the dev set of a run, given its config."""
+        return list(map(self.make_dev_example, self.split(config.data, config.training.seed).dev))
+
+
+def format_left_out(counts: Mapping[str, int]) -> str:
+    """Return how many examples were left out, by reason, in brackets; "" if there are none."""
+    listed = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
+    return f" (left out: {listed})" if listed else ""
+
+
+def split_dev_examples(
+    examples: Sequence[T], to_pair: Callable[[T], Pair], seed: int, max_dev: int, too_few_message: str
+) -> tuple[list[T], list[T]]:
+    """Return training examples and at most `max_dev` dev examples, chosen by a hash of the input of their pair."""
+    hashes = np.array([hash_source(to_pair(example), seed) for example in examples], dtype=np.uint64)
+    if len(np.unique(hashes)) < 2:
+        raise UserError(f"{too_few_message}, too little to train and validate on; give --dev")
+    is_dev = np.isin(hashes, choose_dev_hashes(hashes, max_dev)).tolist()
+    train = [example for example, in_dev in zip(examples, is_dev, strict=True) if not in_dev]
+    return train, [example for example, in_dev in zip(examples, is_dev, strict=True) if in_dev]
 
 
 def require_list(inputs: Sequence[T], input_name: str) -> Sequence[T]:
@@ -170,86 +445,3 @@ def get_single_run(runs: Sequence[str | Path], activity: str) -> Run:
 def choose_inference_device(device: str | torch.device | None) -> torch.device:
     """Return the named device, or by default a GPU if there is one."""
     return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def split_dev_examples(
-    examples: Sequence[T], to_pair: Callable[[T], Pair], seed: int, max_dev: int, too_few_message: str
-) -> tuple[list[T], list[T]]:
-    """Split examples into training and dev set by a hash of their input, so that order does not matter.
-
-    Examples with equal inputs go to the same side.
-
-    Args:
-        examples: All examples.
-        to_pair: Gives the (input, output) pair of an example; the input is hashed.
-        seed: Seed of the hash.
-        max_dev: Maximum number of dev examples.
-        too_few_message: Beginning of the error message if all inputs are equal.
-
-    Returns:
-        Training examples, dev examples.
-    """
-    hashes = np.array([hash_source(to_pair(example), seed) for example in examples], dtype=np.uint64)
-    if len(np.unique(hashes)) < 2:
-        raise UserError(f"{too_few_message}, too little to train and validate on; give --dev")
-    is_dev = np.isin(hashes, choose_dev_hashes(hashes, max_dev)).tolist()
-    pairs = list(zip(examples, is_dev, strict=True))
-    return [example for example, in_dev in pairs if not in_dev], [example for example, in_dev in pairs if in_dev]
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether an error means out of memory, including driver and CPU allocator errors of other types."""
-    phrases = "out of memory", "DefaultCPUAllocator"
-    return isinstance(error, torch.OutOfMemoryError) or any(phrase in str(error) for phrase in phrases)
-
-
-def _run_halving_on_oom(run_batch: Callable[[Indices], T], rows: Indices) -> list[T]:
-    """Run a batch; on out of memory run its two halves instead, recursively."""
-    try:
-        return [run_batch(rows)]
-    except RuntimeError as error:
-        if not is_out_of_memory(error) or len(rows) == 1:
-            raise
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    middle = len(rows) // 2
-    return _run_halving_on_oom(run_batch, rows[:middle]) + _run_halving_on_oom(run_batch, rows[middle:])
-
-
-def map_batches(run_batch: Callable[[Indices], T], sizes: npt.NDArray[np.integer], batch_tokens: int) -> list[T]:
-    """Run a function on token-limited batches of row indices, shortest examples first; return one result per batch."""
-    batches = split_by_tokens(np.argsort(sizes, kind="stable"), sizes, batch_tokens)
-    return [result for rows in batches for result in _run_halving_on_oom(run_batch, rows)]
-
-
-def map_batches_in_order(
-    run_batch: Callable[[Indices], Sequence[T]], sizes: npt.NDArray[np.integer], batch_tokens: int
-) -> list[T]:
-    """Run a function on batches as `map_batches` does; return one result per example, in the original order."""
-    sorted_results = [
-        result for batch_results in map_batches(run_batch, sizes, batch_tokens) for result in batch_results
-    ]
-    positions = np.argsort(np.argsort(sizes, kind="stable"))  # inverse permutation: rank of each example by size
-    return [sorted_results[position] for position in positions.tolist()]
-
-
-def choose_selection_metric(references: Sequence[str], language: str | None = None) -> str:
-    """Return the metric that chooses the best checkpoint: `bleu`, or `chrf` for scripts without spaces.
-
-    BLEU counts words between spaces: in Chinese, Japanese, Thai and others it is 0 or random.
-    """
-    return "bleu" if has_spaces("".join(references), language) else "chrf"
-
-
-def score_texts(
-    texts: Sequence[str], references: Sequence[Sequence[str]], selection_metric: str, lowercase: bool
-) -> dict[str, float]:
-    """Return BLEU, and chrF if that is the selection metric; each text may have several references."""
-    scores = {"bleu": bleu_multi_reference} | ({"chrf": chrf_multi_reference} if selection_metric == "chrf" else {})
-    return {name: score(texts, references, lowercase).value for name, score in scores.items()}
-
-
-def report_selection_metric(selection_metric: str, best: str) -> None:
-    """Log a line if chrF chooses the best checkpoint; `best` is the setting `training.best`."""
-    if selection_metric == "chrf" and best != "loss":
-        log_message("the target language has no spaces between words: chrF, not BLEU, chooses the best checkpoint")

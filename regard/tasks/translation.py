@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional as F
@@ -22,52 +22,32 @@ from regard.data.settings import DataSettings, list_corpora
 from regard.data.split import CorpusSplit, split_corpora
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
+from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts
 from regard.models import Seq2Seq
 from regard.plot import plot_heatmap
 from regard.recipes import RunConfig
 from regard.runs import Run
-from regard.search import Floats, Hypothesis, search
+from regard.search import Hypothesis, search
 from regard.special_tokens import EOS, PAD, SPECIAL_TOKENS
+from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.translation import write_translation_corpus
 from regard.tasks.base import (
+    SAMPLES,
     DevExample,
     OnBestCallback,
     PreparedRun,
     Task,
     Validation,
-    choose_selection_metric,
+    ValidationSample,
+    evaluation_mode,
     find_vocabulary_run,
-    map_batches,
-    map_batches_in_order,
-    report_selection_metric,
-    score_texts,
 )
+from regard.tasks.batched_inference import map_batches, map_batches_in_order
 from regard.tokenizers import TextSettings, Tokenizers, save_tokenizers
-from regard.translate import choose_alignment_head, load
+from regard.translate import Translator, choose_alignment_head, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-SAMPLES = 5
-
-
-class TranslationSample(NamedTuple):
-    """A dev sentence with its current translation and attention weights."""
-
-    source: str
-    reference: str
-    translation: str
-    source_tokens: Sequence[str] = ()
-    tokens: Sequence[str] = ()
-    attention: Floats | None = None  # (tokens, source tokens)
-
-    def to_dict(self) -> dict[str, str]:
-        """Return source, reference and translation."""
-        return {"source": self.source, "reference": self.reference, "translation": self.translation}
-
-    def plot(self) -> Figure | None:
-        """Return the attention heat map; None without attention."""
-        return None if self.attention is None else plot_heatmap(self.attention, self.source_tokens, self.tokens)
 
 
 class TranslationValidator:
@@ -99,11 +79,9 @@ class TranslationValidator:
 
     def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
         """Return the metrics of a model; leave the model and the random generators unchanged."""
-        training = model.training
-        model.eval()
-        loss = self._compute_loss(model, device)
-        hypotheses = self._translate_greedily(model, device)
-        model.train(training)
+        with evaluation_mode(model):
+            loss = self._compute_loss(model, device)
+            hypotheses = self._translate_greedily(model, device)
         texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in hypotheses]
         samples = [self._make_sample(row, hypotheses[row], texts[row]) for row in range(min(SAMPLES, len(hypotheses)))]
         lowercase = self.tokenizers.target.lowercase  # case is not scored if the vocabulary has none
@@ -132,58 +110,26 @@ class TranslationValidator:
 
         return map_batches_in_order(decode_greedily, self.dataset.sizes[: self.num_translated], self.batch_tokens)
 
-    def _make_sample(self, row: int, hypothesis: Hypothesis, text: str) -> TranslationSample:
+    def _make_sample(self, row: int, hypothesis: Hypothesis, text: str) -> ValidationSample:
         pair, (source, target) = self.pairs[row], self.tokenizers
-        source_tokens = [*source.convert_ids_to_tokens(self.dataset.source[row].tolist()), SPECIAL_TOKENS[EOS]]
-        return TranslationSample(
-            *pair, text, source_tokens, target.convert_ids_to_tokens(hypothesis.tokens), hypothesis.attention
-        )
+        texts = {"source": pair.source, "reference": pair.target, "translation": text}
+
+        def plot() -> Figure | None:
+            source_tokens = [*source.convert_ids_to_tokens(self.dataset.source[row].tolist()), SPECIAL_TOKENS[EOS]]
+            target_tokens = target.convert_ids_to_tokens(hypothesis.tokens)
+            if hypothesis.attention is None:
+                return None
+            return plot_heatmap(hypothesis.attention, source_tokens, target_tokens)
+
+        return ValidationSample(texts, plot)
 
 
+DEMO_PAIRS = 20_000
 ALIGNED_PAIRS = 100  # dev pairs for choosing the alignment head; few, because training waits for it
 MAX_ALIGNED_CHARACTERS = 500  # longer texts are skipped: the attention of all heads is in memory at once
 
 
-def prepare_translation(run: Run, config: RunConfig, resume: bool) -> PreparedRun:
-    """Split and encode the corpora, train or load the tokenizers, and resolve open values of the config."""
-    config = config if resume else _infer_languages(config)
-    data: DataSettings = config.data
-    split = split_corpora(data, config.training.seed)
-    config = config if resume else config.resolve_auto_sizes(sum(split.counts))
-    settings: TextSettings = config.text
-    links = _load_guided_alignments(config, data, split)
-    if links is not None and settings.dropout:
-        raise UserError(
-            "loss.guided needs a fixed segmentation, and text.dropout (BPE dropout) changes it: choose one of them"
-        )
-    parent = find_vocabulary_run(run, config, resume)
-    tokenizers = parent.load_tokenizers() if parent else load_or_train_tokenizers(data, settings, split)
-    prepared = prepare_training_pairs(data, settings, tokenizers, split, links)
-    if not resume:
-        if not (data.sentences or prepared.max_sentences):
-            log_message(
-                "sentencex is not installed, so the sentences of each line were not counted and data.sentences stays "
-                "null. Where sentencex is installed, each sentence of a line is then translated by itself. Install "
-                "sentencex, or set data.sentences"
-            )
-        measured = {"longest": data.longest or prepared.longest, "sentences": data.sentences or prepared.max_sentences}
-        config = config.override({f"data.{name}": value for name, value in measured.items()})
-    training = config.training
-    validator = TranslationValidator(split.dev, tokenizers, training.batch_tokens, training.validate_pairs, data.target)
-    report_selection_metric(validator.selection_metric, training.best)
-    return PreparedRun(
-        run,
-        config,
-        prepared.dataset,
-        validator,
-        tokenizers.vocab_sizes,
-        partial(save_tokenizers, tokenizers, settings),
-        _describe_translation_data(prepared, len(split.dev), tokenizers),
-        _make_alignment_head_writer(run, split.dev, tokenizers) if config.model.get("align_layer") == "auto" else None,
-    )
-
-
-def _make_alignment_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Tokenizers) -> OnBestCallback | None:
+def _make_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Tokenizers) -> OnBestCallback | None:
     """Return a callback that chooses the best alignment head (layer, head) on dev pairs and writes it to the run."""
     short = [pair for pair in dev if all(side.strip() and len(side) <= MAX_ALIGNED_CHARACTERS for side in pair)]
     aligned = short[:ALIGNED_PAIRS]
@@ -193,11 +139,6 @@ def _make_alignment_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Token
             run.write_alignment_head(choose_alignment_head(model, tokenizers, aligned, device))
 
     return write_best_head if aligned else None
-
-
-def load_translation_dev_set(config: RunConfig) -> list[DevExample]:
-    """Return the dev pairs of a run."""
-    return [DevExample(pair.source, pair.target) for pair in split_corpora(config.data, config.training.seed).dev]
 
 
 def _describe_translation_data(prepared: PreparedCorpus, num_dev_pairs: int, tokenizers: Tokenizers) -> str:
@@ -253,6 +194,68 @@ def warn_if_languages_differ(paths: Sequence[Path], source: str | None, target: 
             )
 
 
-__all__ = ["TASK", "TranslationSample", "TranslationValidator"]
+class TranslationTask(Task):
+    """Translate sentences; the data stay on disk, and a `Translator` is the predictor."""
 
-TASK = Task(DataSettings, TextSettings, prepare_translation, load, load_translation_dev_set)
+    verb = "translates"
+    command = "translate"
+    demo_recipe = "vaswani2017-base"
+    data_settings = DataSettings
+    text_settings = TextSettings
+
+    def prepare(self, run: Run, config: RunConfig, resume: bool) -> PreparedRun:
+        """Split and encode the corpora, train or load the tokenizers, and resolve open values of the config."""
+        config = config if resume else _infer_languages(config)
+        data: DataSettings = config.data
+        split = split_corpora(data, config.training.seed)
+        config = config if resume else config.resolve_auto_sizes(sum(split.counts))
+        settings: TextSettings = config.text
+        links = _load_guided_alignments(config, data, split)
+        if links is not None and settings.dropout:
+            raise UserError(
+                "loss.guided needs a fixed segmentation, and text.dropout (BPE dropout) changes it: choose one of them"
+            )
+        parent = find_vocabulary_run(run, config, resume)
+        tokenizers = parent.load_tokenizers() if parent else load_or_train_tokenizers(data, settings, split)
+        prepared = prepare_training_pairs(data, settings, tokenizers, split, links)
+        if not resume:
+            if not (data.sentences or prepared.max_sentences):
+                log_message(
+                    "sentencex is not installed, so the sentences of each line were not counted and data.sentences "
+                    "stays null. Where sentencex is installed, each sentence of a line is then translated by itself. "
+                    "Install sentencex, or set data.sentences"
+                )
+            measured = {
+                "longest": data.longest or prepared.longest,
+                "sentences": data.sentences or prepared.max_sentences,
+            }
+            config = config.override({f"data.{name}": value for name, value in measured.items()})
+        training = config.training
+        validator = TranslationValidator(
+            split.dev, tokenizers, training.batch_tokens, training.validate_pairs, data.target
+        )
+        report_selection_metric(validator.selection_metric, training.best)
+        return PreparedRun(
+            run,
+            config,
+            prepared.dataset,
+            validator,
+            tokenizers.vocab_sizes,
+            partial(save_tokenizers, tokenizers, settings),
+            _describe_translation_data(prepared, len(split.dev), tokenizers),
+            _make_head_writer(run, split.dev, tokenizers) if config.model.get("align_layer") == "auto" else None,
+        )
+
+    def load(self, *runs: str | Path, device: str | torch.device | None = None) -> Translator:
+        """Load the best checkpoint of a run, or of several runs as an ensemble; by default on a GPU if there is one."""
+        return load(*runs, device=device)
+
+    def load_dev_set(self, config: RunConfig) -> list[DevExample]:
+        """Return the dev pairs of a run, given its config."""
+        return [DevExample(pair.source, pair.target) for pair in split_corpora(config.data, config.training.seed).dev]
+
+    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
+        """Write the data of the task's demo into a folder."""
+        write_translation_corpus(folder, DEMO_PAIRS, overwrite=True)
+        train, dev, test = ([folder / f"{name}.{side}" for side in ("en", "de")] for name in ("train", "dev", "test"))
+        return SyntheticCorpus(train, dev, test, {})

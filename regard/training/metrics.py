@@ -52,13 +52,13 @@ class MetricsWriter:
             return
         folder = self.run.folder / "samples"
         folder.mkdir(exist_ok=True)
-        lines = (dumps(sample.to_dict()) + "\n" for sample in samples)
+        lines = (dumps(sample.texts) + "\n" for sample in samples)
         (folder / f"step-{step}.jsonl").write_text("".join(lines), encoding="utf-8")
         if self.tensorboard_writer is not None:
             for number, sample in enumerate(samples, 1):
                 if (figure := sample.plot()) is not None:
                     self.tensorboard_writer.add_figure(f"attention/{number}", figure, step, close=False)
-                fields = [f"{name}: {text}" for name, text in sample.to_dict().items()]
+                fields = [f"{name}: {text}" for name, text in sample.texts.items()]
                 self.tensorboard_writer.add_text(f"sample/{number}", "  \n".join(fields), step)
 
     def close(self) -> None:

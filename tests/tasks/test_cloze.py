@@ -535,7 +535,7 @@ def test_validation_agrees_with_answers_and_restores_mode_and_rng_state() -> Non
     right = [one.probabilities[1] for one in answered[:2]]
     assert found.loss == pytest.approx(-np.log(right).mean())
     assert found.metrics["accuracy"] == compute_cloze_accuracy(answered) == found.score
-    assert found.samples[0].to_dict()["right"] == "cup"
+    assert found.samples[0].texts["right"] == "cup"
     assert found.samples[0].plot() is not None
 
 

@@ -24,22 +24,24 @@ from torch import Tensor
 
 import regard as package
 from regard.config import parse_settings
+from regard.data.readers.series import MAX_MAGNITUDE, Series, parse_series, read_series_files
 from regard.errors import UserError
 from regard.models import build
 from regard.models.schuster1997 import Regressor
 from regard.runs import Run
-from regard.synthetic.regression import compute_target
-from regard.tasks.regression import RegressionPredictor, RegressionValidator, write_regression_corpus
-from regard.tasks.regression.dataset import (
+from regard.synthetic.regression import compute_target, write_regression_corpus
+from regard.tasks.base import Split, Validator
+from regard.tasks.regression import (
     MAX_DEVIATIONS,
     RegressionBatch,
     RegressionDataset,
+    RegressionPredictor,
+    RegressionSettings,
+    RegressionTask,
     SeriesScalers,
     StandardScaler,
+    compute_regression_metrics,
 )
-from regard.tasks.regression.predictor import compute_regression_metrics
-from regard.tasks.regression.series import MAX_MAGNITUDE, RegressionSettings, Series, parse_series, read_series_files
-from regard.tasks.regression.task import RegressionSplit, split_regression_data
 from regard.training import train
 
 Array = npt.NDArray[np.float64]
@@ -66,6 +68,10 @@ QUICK: dict[str, Any] = {
 
 
 # Files.
+
+
+def split_series(settings: RegressionSettings, seed: int) -> Split[Series]:
+    return RegressionTask().split(settings, seed)
 
 
 def read_text(text: str, inputs: int = 1) -> list[Series]:
@@ -207,7 +213,7 @@ def test_scales_round_trip_and_damaged_files_are_refused(tmp_path: Path) -> None
     made = SeriesScalers.fit([Series(np.array([[0.1, 2.0], [0.3, 5.0]]), np.array([[1.0], [1e-20]]))])
     made.save(tmp_path)
     assert SeriesScalers.load(tmp_path) == made
-    assert made.column_counts == (2, 1)
+    assert made.sizes == (2, 1)
     path = tmp_path / "scale.json"
     whole = json.loads(path.read_text(encoding="utf-8"))
     for damage in (
@@ -376,7 +382,7 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(corpus: Path, tmp_pa
     reordered = write_file(tmp_path / "reordered.txt", "\n\n".join(reversed(blocks)))
 
     def dev_set(path: Path, seed: int = 1, **more: Any) -> list[str]:
-        parts = split_regression_data(RegressionSettings(train=(str(path),), inputs=2, **more), seed)
+        parts = split_series(RegressionSettings(train=(str(path),), inputs=2, **more), seed)
         assert len(parts.train) + len(parts.dev) == 60
         return sorted(str(one.inputs.tolist()) for one in parts.dev)
 
@@ -385,24 +391,22 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(corpus: Path, tmp_pa
 
 
 def test_max_length_drops_series_from_training_only(corpus: Path) -> None:
-    def split_at(longest: int) -> RegressionSplit:
-        return split_regression_data(
-            RegressionSettings(train=(str(corpus / "train.txt"),), inputs=2, max_length=longest), 1
-        )
+    def split_at(longest: int) -> Split[Series]:
+        return split_series(RegressionSettings(train=(str(corpus / "train.txt"),), inputs=2, max_length=longest), 1)
 
     whole, cut = split_at(2000), split_at(5)
     assert max(len(one.inputs) for one in cut.train) == 5
-    assert len(cut.train) + cut.too_long == len(whole.train)
+    assert len(cut.train) + cut.left_out["too long"] == len(whole.train)
     assert len(cut.dev) == len(whole.dev)
     with pytest.raises(UserError, match="all series have more than 1 steps"):
         split_at(1)
     with pytest.raises(UserError, match="nothing to train on"):
-        split_regression_data(RegressionSettings(), 1)
+        split_series(RegressionSettings(), 1)
 
 
 def test_single_series_is_too_little_to_train_on(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.txt", "1 2\n")
-    assert "there is one series" in error_message(split_regression_data, RegressionSettings(train=(str(path),)), 1)
+    assert "there is one series" in error_message(split_series, RegressionSettings(train=(str(path),)), 1)
 
 
 def test_dev_set_with_another_number_of_targets_is_refused(corpus: Path, tmp_path: Path) -> None:
@@ -415,7 +419,7 @@ def test_predictions_are_in_the_scale_of_the_targets(run: Run, corpus: Path) -> 
     follower: RegressionPredictor = package.load(run.folder, device="cpu")
     every = read_series_files([corpus / "test.txt"], 2)
     predictions = follower.predict([one.inputs for one in every])
-    scales = follower.scalers
+    scales = follower.vocabulary
     for one, prediction in zip(every[:3], predictions, strict=False):
         x = torch.tensor((one.inputs - np.array(scales.inputs.mean)) / np.array(scales.inputs.deviation))
         y = follower.model(x[None].float(), torch.tensor([len(x)]))[0].detach().double().numpy()
@@ -459,17 +463,21 @@ def test_validation_agrees_with_predictions_and_restores_rng_state(corpus: Path)
     torch.manual_seed(2)
     model = build(NAME, 2, 2, size=6, dropout=0.5).train()
     before = torch.get_rng_state()
-    found = RegressionValidator(every, scales, 100, 10)(model, torch.device("cpu"))
+
+    def make_predictor(model: Any, device: torch.device) -> RegressionPredictor:
+        return RegressionPredictor(model, scales, RegressionSettings(inputs=2), device, 100)
+
+    found = Validator(make_predictor, every, RegressionDataset(every, scales), 10)(model, torch.device("cpu"))
     assert model.training
     assert torch.equal(before, torch.get_rng_state())
     batch = RegressionDataset(every, scales).make_batch(np.arange(60))
     loss = model.eval().loss_sum(*batch) / model.loss_count(*batch)
     assert found.loss == pytest.approx(loss.item(), rel=1e-5)
     assert found.score == found.metrics["r2"]
-    outputs = RegressionPredictor(model, scales, torch.device("cpu")).predict([one.inputs for one in every[:10]])
+    outputs = make_predictor(model, torch.device("cpu")).predict([one.inputs for one in every[:10]])
     gold = [one.targets for one in every[:10] if one.targets is not None]
     assert found.metrics == pytest.approx(compute_regression_metrics(gold, [one.outputs for one in outputs]), rel=1e-4)
-    assert found.samples[0].to_dict()["right"].split()[0].count(",") == 1
+    assert found.samples[0].texts["right"].split()[0].count(",") == 1
     assert found.samples[0].plot() is not None
 
 
@@ -518,9 +526,9 @@ def test_data_settings_take_effect(corpus: Path, tmp_path: Path) -> None:
 
     assert job().vocabulary_sizes == (2, 2)
     assert job(**{"data.inputs": 3}).vocabulary_sizes == (3, 1)
-    assert len(job(**{"data.dev_series": 2}).validate.gold) == 2
+    assert len(job(**{"data.dev_series": 2}).validate.examples) == 2
     assert len(job(**{"data.max_length": 5}).dataset) < len(job().dataset)
-    assert job(**{"training.validate_pairs": 4}).validate.num_measured == 4
+    assert job(**{"training.validate_pairs": 4}).validate.max_measured == 4
     assert job().description == "54 series, 6 dev series, 2 inputs and 2 targets in a step"
 
 

@@ -23,29 +23,27 @@ from support.training import copy_run, format_overrides
 
 import regard as package
 from regard.config import parse_settings
+from regard.data.readers.conll import ColumnNames, TaggedSentence, parse_untagged_sentences, read_tagged_sentences
 from regard.errors import UserError
 from regard.models import build
 from regard.runs import Run
 from regard.special_tokens import PAD
-from regard.synthetic.tagging import TIME_WORDS, make_tagged_sentence
-from regard.tasks import TASKS
-from regard.tasks.tagging import TaggingPredictor, TaggingValidator, write_tagging_corpus
-from regard.tasks.tagging.conll import (
+from regard.synthetic.tagging import TIME_WORDS, make_tagged_sentence, write_tagging_corpus
+from regard.tasks.base import Split, Validator
+from regard.tasks.tagging import (
     TagDataSettings,
-    TaggedSentence,
-    TagTextSettings,
-    parse_untagged_sentences,
-    read_tagged_sentences,
-)
-from regard.tasks.tagging.dataset import (
-    UNKNOWN,
     TaggingDataset,
+    TaggingPredictor,
+    TaggingTask,
+    compute_tagging_metrics,
+)
+from regard.tokenizers.word_features import (
+    UNKNOWN,
     TaggingVocabulary,
+    TagTextSettings,
     compute_word_shape,
     extract_word_features,
 )
-from regard.tasks.tagging.predictor import compute_tagging_metrics
-from regard.tasks.tagging.task import split_tagging_data
 from regard.training import train
 
 CONLL = "The DT B-NP\ndog NN I-NP\nbarks VBZ B-VP\n. . O\n\n\n# SYM O\n12 CD B-NP\n"
@@ -72,7 +70,7 @@ QUICK: dict[str, Any] = {
 
 
 def read_sentences(path: Path, **settings: Any) -> list[TaggedSentence]:
-    return list(read_tagged_sentences([path], TagDataSettings(**settings)))
+    return list(read_tagged_sentences([path], ColumnNames(**settings)))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +131,7 @@ def test_conll_and_conllu_files_can_be_mixed_and_compressed(tmp_path: Path) -> N
         write_file(tmp_path / "a.txt.gz", gzip.compress(CONLL.encode())),
         write_file(tmp_path / "b.txt", CONLLU.replace("\n", "\r\n")),
     ]
-    assert [len(one.words) for one in read_tagged_sentences(paths, TagDataSettings())] == [4, 2, 4, 1]
+    assert [len(one.words) for one in read_tagged_sentences(paths, ColumnNames())] == [4, 2, 4, 1]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ def test_malformed_line_is_reported_with_file_and_line(
 
 
 def test_input_for_prediction_may_lack_labels() -> None:
-    settings = TagDataSettings(inputs=(2,))
+    settings = ColumnNames(inputs=(2,))
     assert list(parse_untagged_sentences(["a X", "b Y", "", "c Z W"], settings)) == [
         (("a", "X"), ("b", "Y")),
         (("c", "Z"),),
@@ -203,7 +201,7 @@ def test_arbitrary_bytes_are_read_or_refused_in_one_line(content: bytes, setting
     text = TagTextSettings(minimum=1)
     vocabulary = TaggingVocabulary.learn(sentences, text, settings.get("inputs", ()))
     assert all(all(vocabulary.encode_labels(one.labels)) for one in sentences)
-    assert all(id < vocabulary.vocabulary_sizes[0] for one in sentences for id in vocabulary.encode(one.words))
+    assert all(id < vocabulary.sizes[0] for one in sentences for id in vocabulary.encode(one.words))
 
 
 # Features.
@@ -234,7 +232,7 @@ def test_rare_features_become_the_unknown_of_their_kind() -> None:
         "suffix 2": [UNKNOWN, "at"],
     }
     assert vocabulary.encode([("cat", "N"), ("bat", "V"), ("q", "N")]) == [2, 4, 6, 8, 1, 3, 6, 8, 1, 4, 5, 0]
-    assert vocabulary.vocabulary_sizes == (9, 3)
+    assert vocabulary.sizes == (9, 3)
     assert vocabulary.labels == ["X", "Y"]
     assert vocabulary.encode_labels(["Y", "Z", "X"]) == [2, PAD, 1]
     every = TaggingVocabulary.learn(
@@ -248,10 +246,10 @@ def test_vocabulary_round_trips_and_damaged_files_are_refused(tmp_path: Path) ->
     made = TaggingVocabulary.learn([TaggedSentence((("a\u2028b\rc", "é"),), ("X",))], settings, ["lemma"])
     made.save(tmp_path)
     again = TaggingVocabulary.load(tmp_path, settings, ["lemma"])
-    assert (again.feature_values, again.labels, again.vocabulary_sizes) == (
+    assert (again.feature_values, again.labels, again.sizes) == (
         made.feature_values,
         made.labels,
-        made.vocabulary_sizes,
+        made.sizes,
     )
     with pytest.raises(
         UserError, match="read word, column lemma, suffix 1, suffix 2, suffix 3, shape of a word, not word"
@@ -328,6 +326,10 @@ def test_fingerprint_changes_with_sentences_and_labels() -> None:
     assert TaggingDataset(relabelled, vocabulary).fingerprint != examples.fingerprint
 
 
+def split_sentences(settings: TagDataSettings, seed: int) -> Split[TaggedSentence]:
+    return TaggingTask().split(settings, seed)
+
+
 def make_settings(*train: Path, **more: Any) -> TagDataSettings:
     return TagDataSettings(train=tuple(map(str, train)), **more)
 
@@ -335,31 +337,31 @@ def make_settings(*train: Path, **more: Any) -> TagDataSettings:
 def test_dev_split_depends_on_content_and_seed_not_on_order(corpus: Path, tmp_path: Path) -> None:
     blocks = (corpus / "train.conll").read_text(encoding="utf-8").strip().split("\n\n")
     reordered = write_file(tmp_path / "words.txt", "\n\n".join(reversed(blocks)))
-    first, other = (split_tagging_data(make_settings(path), 1) for path in (corpus / "train.conll", reordered))
+    first, other = (split_sentences(make_settings(path), 1) for path in (corpus / "train.conll", reordered))
     assert len(first.dev) == 10
     assert sorted(first.dev) == sorted(other.dev)
-    assert sorted(split_tagging_data(make_settings(reordered), 2).dev) != sorted(first.dev)
-    assert len(split_tagging_data(make_settings(reordered, dev_sentences=3), 1).dev) == 3
-    assert Counter(first.train + first.dev) == Counter(read_tagged_sentences([reordered], TagDataSettings()))
+    assert sorted(split_sentences(make_settings(reordered), 2).dev) != sorted(first.dev)
+    assert len(split_sentences(make_settings(reordered, dev_sentences=3), 1).dev) == 3
+    assert Counter(first.train + first.dev) == Counter(read_tagged_sentences([reordered], ColumnNames()))
     assert not set(first.train) & set(first.dev)
-    given_dev = split_tagging_data(make_settings(reordered, dev=(str(corpus / "dev.conll"),)), 1)
+    given_dev = split_sentences(make_settings(reordered, dev=(str(corpus / "dev.conll"),)), 1)
     assert len(given_dev.train) == len(given_dev.dev) == 100
 
 
 def test_max_length_drops_sentences_from_training_only(corpus: Path) -> None:
-    whole = split_tagging_data(make_settings(corpus / "train.conll"), 1)
-    cut = split_tagging_data(make_settings(corpus / "train.conll", max_length=8), 1)
+    whole = split_sentences(make_settings(corpus / "train.conll"), 1)
+    cut = split_sentences(make_settings(corpus / "train.conll", max_length=8), 1)
     assert cut.dev == whole.dev
     assert cut.train == [one for one in whole.train if len(one.words) <= 8]
-    assert cut.too_long == len(whole.train) - len(cut.train) > 0
+    assert cut.left_out["too long"] == len(whole.train) - len(cut.train) > 0
     with pytest.raises(UserError, match=r"all sentences have more than 2 words \(data.max_length\)"):
-        split_tagging_data(make_settings(corpus / "train.conll", max_length=2), 1)
+        split_sentences(make_settings(corpus / "train.conll", max_length=2), 1)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
 def test_file_without_sentences_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no sentences (found|to score on)"):
-        split_tagging_data(make_settings(write_file(tmp_path / "words.txt", text)), 1)
+        split_sentences(make_settings(write_file(tmp_path / "words.txt", text)), 1)
 
 
 # Metrics.
@@ -375,17 +377,21 @@ def test_chunk_labels_are_scored_by_precision_recall_and_f1() -> None:
     assert compute_tagging_metrics([["N"], []], [["N"], []], ["N", "V"]) == {"accuracy": 100.0}
 
 
-def make_validator(sentences: list[TaggedSentence], measured: int = 99) -> tuple[TaggingValidator, Any]:
+def make_validator(sentences: list[TaggedSentence], measured: int = 99) -> tuple[Validator, Any]:
     vocabulary = TaggingVocabulary.learn(sentences, TagTextSettings(minimum=1), ())
+
+    def make_predictor(model: Any, device: torch.device) -> TaggingPredictor:
+        return TaggingPredictor(model, vocabulary, TagDataSettings(), device, 60)
+
     torch.manual_seed(1)
-    return TaggingValidator(sentences, vocabulary, 60, measured), build(
-        "schuster1997", *vocabulary.vocabulary_sizes, size=6
-    )
+    model = build("schuster1997", *vocabulary.sizes, size=6)
+    return Validator(make_predictor, sentences, TaggingDataset(sentences, vocabulary), measured), model
 
 
 def test_validation_ignores_padding_and_restores_mode_and_rng_state() -> None:
     sentences = make_examples()[0]
     validator, model = make_validator(sentences)
+    vocabulary = validator.dataset.vocabulary  # type: ignore[attr-defined]
     state = torch.get_rng_state()
     model.train()
     found = validator(model, torch.device("cpu"))
@@ -394,12 +400,12 @@ def test_validation_ignores_padding_and_restores_mode_and_rng_state() -> None:
     assert found.selection_metric == "accuracy"
     assert found.score == found.metrics["accuracy"]
     assert len(found.samples) == 5
-    assert set(found.samples[0].to_dict()) == {"right", "tagged"}
+    assert set(found.samples[0].texts) == {"right", "tagged"}
     assert found.samples[0].plot() is None
     model.eval()
     total, right, words = 0.0, 0, 0
     for one in sentences:
-        batch = TaggingDataset([one], validator.vocabulary).make_batch(np.array([0]))
+        batch = TaggingDataset([one], vocabulary).make_batch(np.array([0]))
         logits = model(batch.source, batch.lengths)[0].detach()
         total -= float(logits.log_softmax(-1).gather(1, batch.target[0][:, None]).sum())
         right += int((logits[:, 1:].argmax(-1) + 1 == batch.target[0]).sum())
@@ -413,7 +419,7 @@ def test_validate_pairs_limits_the_metrics_but_not_the_loss() -> None:
     (whole, model), (few, _) = make_validator(sentences), make_validator(sentences, 3)
     first, second = (one(model, torch.device("cpu")) for one in (whole, few))
     assert first.loss == second.loss
-    whole.num_measured = 3
+    whole.max_measured = 3
     assert second.metrics == whole(model, torch.device("cpu")).metrics != first.metrics
 
 
@@ -481,7 +487,7 @@ def test_prediction_refuses_words_with_missing_or_extra_columns(run: Run, column
 def test_evaluation_agrees_with_predictions(corpus: Path, run: Run) -> None:
     tagger: TaggingPredictor = package.load(run.folder)
     metrics = tagger.evaluate([corpus / "test.conll"])
-    gold = list(read_tagged_sentences([corpus / "test.conll"], TagDataSettings()))
+    gold = list(read_tagged_sentences([corpus / "test.conll"], ColumnNames()))
     made = tagger.predict([" ".join(row[0] for row in one.words) for one in gold])
     pairs = [pair for one, tagged in zip(gold, made, strict=True) for pair in zip(one.labels, tagged.tags, strict=True)]
     assert metrics == {
@@ -494,7 +500,7 @@ def test_evaluation_agrees_with_predictions(corpus: Path, run: Run) -> None:
 def test_report_and_list_of_runs_show_accuracy(run: Run, regard: Command) -> None:
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     assert "Dev accuracy" in page
-    (first, *_) = TASKS["tag"].load_dev_set(TASKS["tag"].make_config(run.read_config()))
+    (first, *_) = TaggingTask().load_dev_set(TaggingTask().make_config(run.read_config()))
     assert first.reference_text.split()[0] in page
     listed = regard("runs", run.folder)
     assert "schuster1997" in listed.stdout
@@ -594,19 +600,19 @@ def test_text_and_data_settings_take_effect(corpus: Path, tmp_path: Path) -> Non
         return prepare_job("schuster1997", corpus / "train.conll", tmp_path, **{**QUICK, **changes})
 
     def kinds(**changes: Any) -> list[str]:
-        return list(job(**changes).validate.vocabulary.feature_kinds)
+        return list(job(**changes).dataset.vocabulary.feature_values)
 
     assert kinds() == ["word", "suffix 1", "suffix 2", "suffix 3", "shape"]
     assert kinds(**{"text.suffix": 1, "text.shape": False, "data.inputs": [2]}) == ["word", "column 2", "suffix 1"]
     few, many = (job(**{"text.minimum": count}).vocabulary_sizes[0] for count in (30, 1))
     assert few < many
-    values = job(**{"text.vocabulary": 7}).validate.vocabulary.feature_values
+    values = job(**{"text.vocabulary": 7}).dataset.vocabulary.feature_values
     assert max(map(len, values.values())) == 8, "7 values and the unknown"
     assert job(**{"text.dropout": 0.3}).dataset.dropout == 0.3
-    assert job(**{"training.validate_pairs": 4}).validate.num_measured == 4
-    assert "THE" not in job(**{"data.label": 2}).validate.vocabulary.labels
-    assert len(job(**{"data.dev_sentences": 2}).validate.dev) == 2
-    assert not job(**{"text.lowercase": False}).validate.vocabulary.settings.lowercase
+    assert job(**{"training.validate_pairs": 4}).validate.max_measured == 4
+    assert "THE" not in job(**{"data.label": 2}).dataset.vocabulary.labels
+    assert len(job(**{"data.dev_sentences": 2}).validate.examples) == 2
+    assert not job(**{"text.lowercase": False}).dataset.vocabulary.settings.lowercase
 
 
 @pytest.mark.parametrize(
@@ -648,7 +654,7 @@ def test_synthetic_verb_tags_depend_on_first_and_last_word() -> None:
 
 def test_synthetic_corpus_depends_on_the_seed_without_duplicates(tmp_path: Path) -> None:
     first = tasks.assert_synthetic_corpus_depends_on_seed(write_tagging_corpus, tmp_path, "schuster1997")
-    sentences = list(read_tagged_sentences([*first.train, *first.dev, *first.test], TagDataSettings()))
+    sentences = list(read_tagged_sentences([*first.train, *first.dev, *first.test], ColumnNames()))
     assert len(sentences) == len(set(sentences)) == 2600
 
 
@@ -660,7 +666,7 @@ def test_bidirectional_rnn_learns_what_a_unidirectional_rnn_cannot(tmp_path: Pat
         changes = {**corpus.overrides, "model.network": network}
         made = train("schuster1997", corpus.train, tmp_path / network, dev=corpus.dev, **changes)
         scores[network] = package.load(made.folder).evaluate(corpus.test)["accuracy"]
-    gold = list(read_tagged_sentences(corpus.test, TagDataSettings()))
+    gold = list(read_tagged_sentences(corpus.test, ColumnNames()))
     verbs = sum("-" in label for one in gold for label in one.labels) / sum(len(one.labels) for one in gold)
     assert scores["brnn"] >= 99
     assert scores["rnn"] < 100 - 40 * verbs, "without the last word half of the verbs are a guess"

@@ -8,7 +8,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -115,6 +115,12 @@ def _make_damaged_error(path: Path, error: Exception) -> UserError:
 def to_single_line(message: object) -> str:
     """Return a message of a library, or text of a file, on one line."""
     return " ".join(str(message).split())
+
+
+def number_lines(lines: Iterable[str], name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each line with its position for messages: `name:3`, or `line 3` if the lines are not of a file."""
+    for line_number, line in enumerate(lines, 1):
+        yield f"{name}:{line_number}" if name else f"line {line_number}", line
 
 
 def format_path(path: Path) -> str:

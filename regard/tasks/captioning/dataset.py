@@ -21,7 +21,7 @@ from regard.models import Decoded, Seq2Seq
 from regard.models.xu2015_hard import attention_entropy
 from regard.runs import Run
 from regard.special_tokens import PAD
-from regard.tasks.base import map_batches
+from regard.tasks.batched_inference import map_batches
 from regard.tasks.captioning.caption_files import CaptionExample
 from regard.tasks.captioning.images import ImageFile
 from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor

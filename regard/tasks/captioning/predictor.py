@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from regard.evaluate.translation_metrics import warn_about_bleu
 from regard.models import Seq2Seq
 from regard.plot import AttentionOverlay, WeightedWords
 from regard.search import Floats, Hypothesis, search
-from regard.tasks.base import choose_inference_device, get_single_run, map_batches_in_order, require_list
+from regard.tasks.base import Prediction, choose_inference_device, get_single_run, require_list
+from regard.tasks.batched_inference import map_batches_in_order
 from regard.tasks.captioning import caption_files, images
 from regard.tasks.captioning.backbone import CaptionSettings, CropWindow, Pixels, find_common_backbone
 from regard.tasks.captioning.caption_files import group_captions_by_image
@@ -36,7 +38,8 @@ from regard.tasks.captioning.preprocessing import ImageInput, ImagePreprocessor
 from regard.tokenizers import Tokenizer
 
 
-class CaptionPrediction(NamedTuple):
+@dataclass(frozen=True)
+class CaptionPrediction(Prediction):
     """A caption with the attention weights of its tokens over the image."""
 
     picture: ImageFile

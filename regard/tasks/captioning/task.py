@@ -12,6 +12,7 @@ import torch
 from regard.config import parse_settings
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
+from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts
 from regard.models import Seq2Seq
 from regard.plot import plot_attention_overlay
 from regard.recipes import RunConfig
@@ -20,10 +21,8 @@ from regard.tasks.base import (
     DevExample,
     PreparedRun,
     Validation,
-    choose_selection_metric,
+    ValidationSample,
     find_vocabulary_run,
-    report_selection_metric,
-    score_texts,
     split_dev_examples,
 )
 from regard.tasks.captioning.backbone import Backbone, CaptionSettings, find_common_backbone
@@ -116,7 +115,12 @@ class CaptionValidator:
         metrics = score_texts(texts, references, self.selection_metric, self.tokenizer.lowercase)
         metrics["exact"] = compute_exact_match(texts, references, self.tokenizer)
         samples = [CaptionSample(*pair) for pair in zip(predictions[:SAMPLES], references, strict=False)]
-        return Validation(scores.mean_loss, metrics | scores.compute_metrics(), self.selection_metric, samples)
+        return Validation(
+            scores.mean_loss,
+            metrics | scores.compute_metrics(),
+            self.selection_metric,
+            [ValidationSample(one.to_dict(), one.plot) for one in samples],
+        )
 
     def _caption_greedily(self, model: Seq2Seq, device: torch.device) -> list[CaptionPrediction]:
         predictions: list[CaptionPrediction] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +14,8 @@ from regard.data.indexed_dataset import Indices
 from regard.models import Classifier, ClassifierOutput, log_probs
 from regard.plot import WeightedWords
 from regard.search import Floats
-from regard.tasks.base import map_batches_in_order
+from regard.tasks.base import Prediction
+from regard.tasks.batched_inference import map_batches_in_order
 from regard.tasks.classification.dataset import ClassificationDataset
 from regard.tokenizers import LabelVocabulary, Tokenizer
 
@@ -129,7 +131,8 @@ class HierarchicalAttentionView(NamedTuple):
         ]
 
 
-class ClassificationPrediction(NamedTuple):
+@dataclass(frozen=True)
+class ClassificationPrediction(Prediction):
     """The predicted label, the probabilities of all labels, and the attention weights."""
 
     label: str
@@ -153,10 +156,6 @@ class ClassificationPrediction(NamedTuple):
     def make_attention_lines(self) -> list[WeightedWords]:
         """Return the attention weights as lines of words."""
         return self.attention.to_lines()
-
-    def make_image_overlay(self) -> None:
-        """Return None: the input is text."""
-        return
 
 
 def make_classification_prediction(

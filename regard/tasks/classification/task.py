@@ -25,6 +25,7 @@ from regard.tasks.base import (
     DevExample,
     PreparedRun,
     Validation,
+    ValidationSample,
     choose_inference_device,
     find_vocabulary_run,
     get_single_run,
@@ -121,7 +122,12 @@ class ClassificationValidator:
             )
             for row in range(min(SAMPLES, len(outputs)))
         ]
-        return Validation(compute_cross_entropy(scores, gold), metrics, "accuracy", samples)
+        return Validation(
+            compute_cross_entropy(scores, gold),
+            metrics,
+            "accuracy",
+            [ValidationSample(one.to_dict(), one.plot) for one in samples],
+        )
 
 
 _LABELS_FILE = "labels.txt"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,15 @@ from regard.errors import UserError, short_repr
 from regard.models.cui2017 import ClozeReader
 from regard.models.cui2017 import ClozeReader as Model
 from regard.plot import WeightedWords, plot_weighted_words
-from regard.tasks.base import Validation, choose_inference_device, get_single_run, map_batches_in_order, require_list
+from regard.tasks.base import (
+    Prediction,
+    Validation,
+    ValidationSample,
+    choose_inference_device,
+    get_single_run,
+    require_list,
+)
+from regard.tasks.batched_inference import map_batches_in_order
 from regard.tasks.cloze.dataset import (
     NO_CANDIDATE,
     ClozeDataset,
@@ -45,7 +54,8 @@ _WORDS_PER_LINE = 16  # in plots
 _WEIGHT_DIGITS = 6  # decimals of weights in JSON
 
 
-class ClozePrediction(NamedTuple):
+@dataclass(frozen=True)
+class ClozePrediction(Prediction):
     """A question with candidate probabilities and attention weights."""
 
     question: TokenizedQuestion
@@ -95,10 +105,6 @@ class ClozePrediction(NamedTuple):
             start += len(words)
         zeros = [0.0] * len(self.question.query)
         return [*lines, *_wrap_line("query", self.question.query, self.query_weights or zeros, None)]
-
-    def make_image_overlay(self) -> None:
-        """Return None: the input is text."""
-        return
 
 
 def _wrap_line(
@@ -195,7 +201,7 @@ class ClozeValidator:
             compute_cloze_loss(predictions),
             {"accuracy": compute_cloze_accuracy(predictions)},
             "accuracy",
-            [ClozeSample(prediction) for prediction in predictions[:SAMPLES]],
+            [ValidationSample(one.to_dict(), one.plot) for one in map(ClozeSample, predictions[:SAMPLES])],
         )
 
 

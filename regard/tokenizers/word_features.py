@@ -1,4 +1,4 @@
-"""Tagging data: word features (word, suffixes, shape, columns), vocabulary, word dropout, and padded batches."""
+"""Word features for tagging: the word, its suffixes, its shape, other columns; and the vocabulary of their values."""
 
 from __future__ import annotations
 
@@ -8,25 +8,42 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from regard.data.batch import Batch, pad_rows
-from regard.data.dataset import compute_dataset_fingerprint
-from regard.data.indexed_dataset import Indices, RaggedArray
-from regard.data.sampler import DatasetPart
 from regard.errors import UserError
 from regard.special_tokens import PAD
-from regard.tasks.tagging.conll import Column, TaggedSentence, TagTextSettings, WordColumns
+
+WordColumns = tuple[str, ...]  # a word, then the other input columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagTextSettings:
+    """The `text` section of a tagging recipe: vocabulary, and the features of a word."""
+
+    kind: Literal["word"] = "word"
+    vocabulary: int = 30000
+    minimum: int = 2
+    lowercase: bool = True
+    suffix: int = 3
+    shape: bool = True
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.vocabulary < 1:
+            raise ValueError(f"vocabulary must hold at least one word, not {self.vocabulary}")
+        if self.minimum < 1:
+            raise ValueError(f"minimum must be at least 1, not {self.minimum}")
+        if not 0 <= self.suffix <= 20:
+            raise ValueError(f"suffix must be from 0 to 20 letters, not {self.suffix}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be a probability below 1, not {self.dropout}")
+
 
 UNKNOWN = ""  # value of unknown features of each kind; real values are never empty
 _VOCABULARY_FILE = "vocabulary.json"
 
 
-def _list_feature_kinds(settings: TagTextSettings, inputs: Sequence[Column]) -> list[str]:
+def _list_feature_kinds(settings: TagTextSettings, inputs: Sequence[int | str]) -> list[str]:
     """Return the kinds of features of a word, in order; the word itself is first."""
     suffixes = [f"suffix {letters}" for letters in range(1, settings.suffix + 1)]
     return ["word", *(f"column {column}" for column in inputs), *suffixes, *(["shape"] if settings.shape else [])]
@@ -69,40 +86,41 @@ class TaggingVocabulary:
 
     @classmethod
     def learn(
-        cls, examples: Iterable[TaggedSentence], settings: TagTextSettings, inputs: Sequence[Column]
+        cls,
+        examples: Iterable[tuple[Sequence[WordColumns], Sequence[str]]],
+        settings: TagTextSettings,
+        inputs: Sequence[int | str],
     ) -> TaggingVocabulary:
-        """Build a vocabulary of the most frequent values of each kind, from `minimum` occurrences on."""
+        """Build a vocabulary of the most frequent values of each kind, from `minimum` occurrences on.
+
+        Args:
+            examples: Words, with their other columns, and labels of each sentence.
+            settings: Kinds of features, and limits of the vocabulary.
+            inputs: Names of the other columns.
+        """
         kinds = _list_feature_kinds(settings, inputs)
         counts: list[Counter[str]] = [Counter() for _ in kinds]
         labels: Counter[str] = Counter()
-        for example in examples:
-            labels.update(example.labels)
-            for row in example.words:
+        for words, word_labels in examples:
+            labels.update(word_labels)
+            for row in words:
                 for count, value in zip(counts, extract_word_features(row, settings), strict=True):
                     if value is not None:
                         count[value] += 1
-        values = {
-            kind: [
-                UNKNOWN,
-                *(
-                    value
-                    for value in _sort_by_frequency(count)[: settings.vocabulary]
-                    if count[value] >= settings.minimum
-                ),
-            ]
-            for kind, count in zip(kinds, counts, strict=True)
-        }
+        values: dict[str, list[str]] = {}
+        for kind, count in zip(kinds, counts, strict=True):
+            frequent = _sort_by_frequency(count)[: settings.vocabulary]
+            values[kind] = [UNKNOWN, *(value for value in frequent if count[value] >= settings.minimum)]
         return cls(values, _sort_by_frequency(labels), settings)
 
     @property
-    def feature_kinds(self) -> list[str]:
-        """Kinds of features of a word."""
-        return list(self.feature_values)
-
-    @property
-    def vocabulary_sizes(self) -> tuple[int, int]:
+    def sizes(self) -> tuple[int, int]:
         """Number of feature ids and of label ids, including PAD."""
         return 1 + sum(map(len, self.feature_ids)), 1 + len(self.labels)
+
+    def describe(self) -> str:
+        """Return the numbers of features and labels as text."""
+        return f"{self.sizes[0] - 1:,} features, {len(self.labels):,} labels"
 
     def encode(self, words: Sequence[WordColumns]) -> list[int]:
         """Return the ids of all features of the first word, then of the second, and so on."""
@@ -124,7 +142,7 @@ class TaggingVocabulary:
         )
 
     @classmethod
-    def load(cls, folder: Path, settings: TagTextSettings, inputs: Sequence[Column]) -> TaggingVocabulary:
+    def load(cls, folder: Path, settings: TagTextSettings, inputs: Sequence[int | str]) -> TaggingVocabulary:
         """Read what `save` wrote; raise UserError if the features are not those of the settings."""
         path = folder / _VOCABULARY_FILE
         if not path.is_file():
@@ -159,54 +177,3 @@ def _is_valid_vocabulary(document: Any) -> bool:
 
 def _is_list_of_unique_strings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value) and len(set(value)) == len(value)
-
-
-@dataclass(frozen=True)
-class TaggingBatch(Batch):
-    """A batch of B right-padded sentences."""
-
-    source: Tensor  # (B, S, F), feature ids of each word
-    lengths: Tensor  # (B,)
-    target: Tensor  # (B, S), label ids
-
-    @property
-    def num_targets(self) -> int:
-        """Number of labels, which the loss is averaged over."""
-        return int((self.target != PAD).sum())
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of words without padding, for the training speed."""
-        return int(self.lengths.sum())
-
-
-class TaggingDataset:
-    """Encoded sentences; with word dropout, a fraction `dropout` of the words becomes unknown at random."""
-
-    parts: Sequence[DatasetPart] = ()
-
-    def __init__(
-        self, sentences: Sequence[TaggedSentence], vocabulary: TaggingVocabulary, dropout: float = 0.0
-    ) -> None:
-        self.source = RaggedArray.from_rows(vocabulary.encode(sentence.words) for sentence in sentences)
-        self.target = RaggedArray.from_rows(vocabulary.encode_labels(sentence.labels) for sentence in sentences)
-        self.num_features = len(vocabulary.feature_kinds)
-        self.unknown_word_id = vocabulary.feature_ids[0][UNKNOWN]
-        self.dropout = dropout
-        self.sizes = self.target.lengths.astype(np.int32)
-        self.fingerprint = compute_dataset_fingerprint(self.source, self.target)
-
-    def __len__(self) -> int:
-        return len(self.target)
-
-    def make_batch(self, rows: Indices, seed: int = 0) -> TaggingBatch:
-        """Return the sentences at `rows`; `seed` determines word dropout."""
-        source = pad_rows(self.source, rows)[0].reshape(len(rows), -1, self.num_features)
-        if self.dropout:
-            dropped = np.random.default_rng(seed).random(source.shape[:2]) < self.dropout
-            source[..., 0][dropped & (source[..., 0] != PAD)] = self.unknown_word_id
-        target, lengths = pad_rows(self.target, rows)
-        return TaggingBatch(*map(torch.from_numpy, (source, lengths, target)))
-
-    def release_memory(self) -> None:
-        """Do nothing: all data stay in memory."""

@@ -1,0 +1,390 @@
+"""Time series regression: output numbers for each step of a series of input numbers; RMSE and R²."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.batch import Batch
+from regard.data.indexed_dataset import Indices
+from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series_files
+from regard.data.readers.text import format_path, iterate_lines
+from regard.data.sentence_pair import Pair
+from regard.data.settings import BaseDataSettings
+from regard.errors import UserError, short_repr
+from regard.plot import PredictedSeries, plot_predicted_series
+from regard.recipes import RunConfig
+from regard.runs import Run
+from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.regression import write_regression_corpus
+from regard.tasks.base import (
+    SAMPLES,
+    DevExample,
+    InMemoryDataset,
+    InMemoryTask,
+    Prediction,
+    Predictor,
+    Split,
+    Validation,
+    ValidationSample,
+    require_list,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionSettings(BaseDataSettings):
+    """The `data` section of a regression recipe; the first `inputs` numbers of a step are inputs, the rest targets."""
+
+    inputs: int = 1
+    max_length: int = 2000
+    dev_series: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inputs < 1 or self.max_length < 1 or self.dev_series < 1:
+            raise ValueError(
+                "inputs, max_length and dev_series must be at least 1, "
+                f"not {self.inputs}, {self.max_length} and {self.dev_series}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoTextSettings:
+    """The `text` section of a regression recipe, which is empty."""
+
+
+_SCALE_FILE = "scale.json"
+MAX_DEVIATIONS = 1e6  # scaled values are clipped here, so that float32 can hold their squares
+
+
+class StandardScaler(NamedTuple):
+    """Mean and standard deviation of each column."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    @classmethod
+    def fit(cls, tables: Sequence[Table]) -> StandardScaler:
+        """Fit the scaler to several tables; a constant column is only shifted."""
+        rows = np.concatenate(tables)
+        mean, deviation = rows.mean(0), rows.std(0)
+        is_constant = deviation <= 1e-9 * np.abs(mean)
+        return cls(tuple(mean.tolist()), tuple(np.where(is_constant, 1.0, deviation).tolist()))
+
+    def transform(self, table: Table) -> Table:
+        """Return values with mean 0 and deviation 1, clipped to ±`MAX_DEVIATIONS`."""
+        with np.errstate(over="ignore"):
+            scaled: Table = np.clip(
+                (table - np.array(self.mean)) / np.array(self.deviation), -MAX_DEVIATIONS, MAX_DEVIATIONS
+            )
+        return scaled
+
+    def inverse_transform(self, table: Table) -> Table:
+        """Return values in their original scale."""
+        original: Table = table * np.array(self.deviation) + np.array(self.mean)
+        return original
+
+
+class SeriesScalers(NamedTuple):
+    """Scalers of the inputs and of the targets: the vocabulary of regression."""
+
+    inputs: StandardScaler
+    targets: StandardScaler
+
+    @classmethod
+    def fit(cls, series: Sequence[Series]) -> SeriesScalers:
+        """Fit both scalers to the training data."""
+        return cls(
+            StandardScaler.fit([example.inputs for example in series]),
+            StandardScaler.fit([example.targets for example in series if example.targets is not None]),
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Number of inputs and number of targets per step."""
+        return len(self.inputs.mean), len(self.targets.mean)
+
+    def describe(self) -> str:
+        """Return the sizes as text."""
+        return f"{self.sizes[0]} inputs and {self.sizes[1]} targets in a step"
+
+    def save(self, folder: Path) -> None:
+        """Write both scalers into a folder."""
+        document = {"inputs": self.inputs._asdict(), "targets": self.targets._asdict()}
+        (folder / _SCALE_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> SeriesScalers:
+        """Read what `save` wrote."""
+        path = folder / _SCALE_FILE
+        if not path.is_file():
+            raise UserError(f"{path} is missing: the run has no scaling of its numbers")
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            return cls(_parse_scaler(document["inputs"]), _parse_scaler(document["targets"]))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise UserError(f"{path} does not have a mean and a deviation for each column") from error
+
+
+def _parse_scaler(fields: Any) -> StandardScaler:
+    mean, deviation = (tuple(map(float, fields[name])) for name in ("mean", "deviation"))
+    if len(mean) != len(deviation) or not mean or not all(map(math.isfinite, (*mean, *deviation))):
+        raise ValueError("expected a finite mean and deviation for each column")
+    if min(deviation) <= 0:
+        raise ValueError("a deviation must be more than 0")
+    return StandardScaler(mean, deviation)
+
+
+@dataclass(frozen=True)
+class RegressionBatch(Batch):
+    """A batch of B series, right-padded with zeros."""
+
+    source: Tensor  # (B, S, I)
+    lengths: Tensor  # (B,)
+    target: Tensor  # (B, S, O)
+
+    @property
+    def num_targets(self) -> int:
+        """Number of target values, which the loss is averaged over."""
+        return self.num_tokens * self.target.shape[2]
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of time steps without padding, for the training speed."""
+        return int(self.lengths.sum())
+
+
+class RegressionDataset(InMemoryDataset):
+    """Scaled series; missing targets are zeros."""
+
+    def __init__(self, series: Sequence[Series], scalers: SeriesScalers) -> None:
+        self.source = [scalers.inputs.transform(one.inputs) for one in series]
+        self.target = [
+            np.zeros((len(one.inputs), scalers.sizes[1]))
+            if one.targets is None
+            else scalers.targets.transform(one.targets)
+            for one in series
+        ]
+        self.sizes = np.array([len(one) for one in self.source], dtype=np.int32)
+        digest = hashlib.sha256(self.sizes.tobytes())
+        for table in (*self.source, *self.target):
+            digest.update(np.ascontiguousarray(table).data)
+        self.fingerprint = digest.hexdigest()
+
+    def make_batch(self, rows: Indices, seed: int = 0) -> RegressionBatch:
+        """Return the series at `rows`; `seed` is unused, as nothing is random."""
+        lengths = torch.from_numpy(self.sizes[rows].astype(np.int64))
+        return RegressionBatch(_pad_tables(self.source, rows), lengths, _pad_tables(self.target, rows))
+
+
+def _pad_tables(tables: Sequence[Table], rows: Indices) -> Tensor:
+    """Return the tables at `rows` as one tensor (B, S, columns), padded with zeros."""
+    return torch.nn.utils.rnn.pad_sequence(
+        [torch.from_numpy(tables[row].astype(np.float32)) for row in rows.tolist()], batch_first=True
+    )
+
+
+_NUMBER_DIGITS = 6  # significant digits in text output
+
+
+@dataclass(frozen=True)
+class RegressionPrediction(Prediction):
+    """Output numbers for each time step."""
+
+    outputs: Table  # (S, O)
+
+    def to_text(self) -> str:
+        """Return the steps separated by spaces; several numbers of a step are separated by commas."""
+        return format_series(self.outputs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers, a list for each step."""
+        return {"outputs": self.outputs.tolist()}
+
+    def make_series(self, reference: Table) -> list[PredictedSeries]:
+        """Return reference and prediction over time, for each output column."""
+        return [
+            PredictedSeries(reference[:, column].tolist(), self.outputs[:, column].tolist())
+            for column in range(reference.shape[1])
+        ]
+
+
+def format_series(table: Table) -> str:
+    """Format a table of numbers over time as one line."""
+    return " ".join(",".join(f"{value:.{_NUMBER_DIGITS}g}" for value in step) for step in table.tolist())
+
+
+def compute_regression_metrics(gold: Sequence[Table], predicted: Sequence[Table]) -> dict[str, float]:
+    """Return root mean square error, and R²: the fraction of the variance that is explained, at most 1.
+
+    With several outputs R² is the mean; for an output that never varies it is 0.
+    """
+    gold_rows, predicted_rows = np.concatenate(gold), np.concatenate(predicted)
+    squared_errors = np.square(gold_rows - predicted_rows)
+    variance = np.square(gold_rows - gold_rows.mean(0)).mean(0)
+    unexplained = np.divide(squared_errors.mean(0), variance, out=np.ones_like(variance), where=variance > 0)
+    return {"rmse": float(np.sqrt(squared_errors.mean())), "r2": float((1 - unexplained).mean())}
+
+
+SeriesInput = Sequence[Sequence[float]] | Table  # (S, I)
+
+
+class RegressionPredictor(Predictor):
+    """A regression model with its scalers."""
+
+    def predict(self, inputs: Sequence[SeriesInput]) -> list[RegressionPrediction]:
+        """Return numbers for each step of each series; a series is a list of steps, each a list of numbers."""
+        tables = [self._to_table(series) for series in require_list(inputs, "series")]
+        outputs = iter(self._predict_series([Series(table, None) for table in tables if len(table)]))
+        empty = np.zeros((0, self.vocabulary.sizes[1]))
+        return [RegressionPrediction(next(outputs) if len(table) else empty) for table in tables]
+
+    def run_batch(self, batch: RegressionBatch) -> list[Table]:
+        """Return the scaled outputs for each series."""
+        outputs = self.model(batch.source, batch.lengths).double().cpu().numpy()
+        return [output[:length] for output, length in zip(outputs, batch.lengths.tolist(), strict=True)]
+
+    def _predict_series(self, series: Sequence[Series]) -> list[Table]:
+        """Return outputs in the original scale of the targets."""
+        outputs = self.run_model(RegressionDataset(series, self.vocabulary))
+        return [self.vocabulary.targets.inverse_transform(table) for table in outputs]
+
+    def _to_table(self, given: SeriesInput) -> Table:
+        """Return a series as an array; raise UserError if it has another shape, or NaN, inf or huge numbers."""
+        width = self.vocabulary.sizes[0]
+        problem = f"a series must be a list of steps, each of {width} number{'s' * (width > 1)}"
+        try:
+            table = np.array(given, dtype=np.float64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UserError(f"{problem}, not {short_repr(given)}") from error
+        if table.shape == (0,):
+            return np.zeros((0, width))
+        if table.ndim != 2 or table.shape[1] != width or not (np.abs(table) <= MAX_MAGNITUDE).all():
+            raise UserError(f"{problem}, not {short_repr(given)}")
+        return table
+
+    def parse_json_input(self, given: Any) -> Table:
+        """Validate a JSON object and return the series it holds."""
+        if not isinstance(given, Mapping) or "inputs" not in given:
+            raise UserError(f'a series must be {{"inputs": [[…], …]}}, not {short_repr(given)}')
+        return self._to_table(given["inputs"])
+
+    def read_inputs(self, path: Path) -> Iterator[Table]:
+        """Yield the series of a file."""
+        return self.parse_lines(iterate_lines(path), format_path(path))
+
+    def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[Table]:
+        """Yield the series in lines, in the format of training data; targets are optional and ignored."""
+        num_inputs, num_targets = self.vocabulary.sizes
+        for series, where in parse_series(lines, num_inputs, name):
+            if series.num_targets not in (0, num_targets):
+                raise UserError(
+                    f"{where}: this model reads {num_inputs} numbers of a step, optionally followed by {num_targets} "
+                    "targets"
+                )
+            yield series.inputs
+
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Return RMSE and R² on files with targets."""
+        num_inputs, num_targets = self.vocabulary.sizes
+        series = read_series_files(paths, num_inputs)
+        if series[0].num_targets != num_targets:
+            raise UserError(f"{paths[0]} has {series[0].num_targets} targets in a step, but the model {num_targets}")
+        gold = [example.targets for example in series if example.targets is not None]
+        counts = {"series": len(gold), "steps": sum(map(len, gold))}
+        return counts | compute_regression_metrics(gold, self._predict_series(series))
+
+    def validate(self, examples: Sequence[Series], dataset: RegressionDataset, max_measured: int) -> Validation:
+        """Return the mean square error of all scaled series, and RMSE and R² of the first `max_measured`."""
+        outputs = self.run_model(dataset)
+        errors = np.concatenate(outputs) - np.concatenate(dataset.target)
+        gold = [series.targets for series in examples[:max_measured] if series.targets is not None]
+        predicted = [self.vocabulary.targets.inverse_transform(output) for output in outputs[:max_measured]]
+        samples = [_make_sample(*pair) for pair in zip(gold[:SAMPLES], predicted[:SAMPLES], strict=True)]
+        return Validation(float(np.square(errors).mean()), compute_regression_metrics(gold, predicted), "r2", samples)
+
+
+def _make_sample(reference: Table, outputs: Table) -> ValidationSample:
+    prediction = RegressionPrediction(outputs)
+    texts = {"right": format_series(reference), "model": prediction.to_text()}
+    return ValidationSample(texts, lambda: plot_predicted_series(prediction.make_series(reference)))
+
+
+class RegressionTask(InMemoryTask[Series]):
+    """Predict numbers from numbers."""
+
+    verb = "regresses"
+    demo_recipe = "schuster1997-regression"
+    data_settings = RegressionSettings
+    text_settings = NoTextSettings
+    predictor = RegressionPredictor
+    nouns = "series"
+    length_unit = "steps"
+    dev_limit = "dev_series"
+    data_hint = "files with the numbers of a step on each line"
+
+    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
+        """Write the data of the task's demo into a folder."""
+        return write_regression_corpus(folder)
+
+    def read_examples(self, paths: Sequence[Path], data: RegressionSettings, purpose: str) -> list[Series]:
+        """Read series with targets."""
+        return read_series_files(paths, data.inputs)
+
+    def measure_length(self, example: Series) -> int:
+        """Return the number of steps."""
+        return len(example.inputs)
+
+    def make_split_pair(self, example: Series) -> Pair:
+        """Return inputs and targets as text."""
+        return Pair(str(example.inputs.tolist()), "" if example.targets is None else str(example.targets.tolist()))
+
+    def explain_too_few(self, examples: Sequence[Series]) -> str:
+        """Return the beginning of the message for series that are all equal."""
+        return "there is one series"
+
+    def learn_vocabulary(self, split: Split[Series], config: RunConfig) -> SeriesScalers:
+        """Fit the scalers."""
+        return SeriesScalers.fit(split.train)
+
+    def load_vocabulary(self, run: Run, config: RunConfig) -> SeriesScalers:
+        """Load the scalers of a run; raise UserError if they do not match its `data.inputs`."""
+        scalers = SeriesScalers.load(run.folder / "tokenizer")
+        inputs = self.make_config(run.read_config()).data.inputs
+        if scalers.sizes[0] != inputs:
+            raise UserError(
+                f"{run.folder} reads {inputs} numbers of a step (data.inputs), but scales {scalers.sizes[0]}"
+            )
+        return scalers
+
+    def make_training_set(
+        self, split: Split[Series], vocabulary: SeriesScalers, config: RunConfig
+    ) -> tuple[RegressionDataset, Mapping[str, int]]:
+        """Return the scaled training series."""
+        for series in (*split.train[:1], *split.dev[:1]):
+            if (config.data.inputs, series.num_targets) != vocabulary.sizes:
+                raise UserError(
+                    f"a step has {vocabulary.sizes[0]} inputs and {vocabulary.sizes[1]} targets in the training data, "
+                    f"not {config.data.inputs} and {series.num_targets}"
+                )
+        return RegressionDataset(split.train, vocabulary), split.left_out
+
+    def make_dev_set(
+        self, dev: Sequence[Series], vocabulary: SeriesScalers, config: RunConfig
+    ) -> tuple[Sequence[Series], RegressionDataset]:
+        """Return the dev series, and scaled."""
+        return dev, RegressionDataset(dev, vocabulary)
+
+    def make_dev_example(self, example: Series) -> DevExample:
+        """Return inputs and targets of a series."""
+        assert example.targets is not None
+        return DevExample(example.inputs, format_series(example.targets), example.targets)

@@ -1,0 +1,321 @@
+"""Sequence tagging: a label for each word of a sentence (part-of-speech tags, named entities, chunks)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.batch import Batch, pad_rows
+from regard.data.dataset import compute_dataset_fingerprint
+from regard.data.indexed_dataset import Indices, RaggedArray
+from regard.data.readers.conll import (
+    Column,
+    ColumnNames,
+    TaggedSentence,
+    parse_untagged_sentences,
+    read_tagged_sentences,
+)
+from regard.data.readers.text import format_path, iterate_lines
+from regard.data.sentence_pair import Pair
+from regard.data.settings import BaseDataSettings
+from regard.errors import UserError, short_repr
+from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts
+from regard.recipes import RunConfig
+from regard.runs import Run
+from regard.special_tokens import PAD
+from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.tagging import write_tagging_corpus
+from regard.tasks.base import (
+    SAMPLES,
+    DevExample,
+    InMemoryDataset,
+    InMemoryTask,
+    Prediction,
+    Predictor,
+    Split,
+    Validation,
+    ValidationSample,
+    require_list,
+)
+from regard.tokenizers.word_features import UNKNOWN, TaggingVocabulary, TagTextSettings, WordColumns
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagDataSettings(BaseDataSettings):
+    """The `data` section of a tagging recipe: files, columns of label and further inputs, and length limits."""
+
+    label: Column | None = None
+    inputs: tuple[Column, ...] | None = None
+    max_length: int = 256
+    dev_sentences: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_length < 1 or self.dev_sentences < 1:
+            raise ValueError(
+                f"max_length and dev_sentences must be at least 1, not {self.max_length} and {self.dev_sentences}"
+            )
+        inputs = self.inputs or ()
+        if len(set(inputs)) < len(inputs) or self.label in inputs:
+            raise ValueError(f"inputs must be different columns and not include the label, not {list(inputs)}")
+
+    @property
+    def columns(self) -> ColumnNames:
+        """Columns to read of a file."""
+        return ColumnNames(self.label, self.inputs or ())
+
+
+@dataclass(frozen=True)
+class TaggingBatch(Batch):
+    """A batch of B right-padded sentences."""
+
+    source: Tensor  # (B, S, F), feature ids of each word
+    lengths: Tensor  # (B,)
+    target: Tensor  # (B, S), label ids
+
+    @property
+    def num_targets(self) -> int:
+        """Number of labels, which the loss is averaged over."""
+        return int((self.target != PAD).sum())
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of words without padding, for the training speed."""
+        return int(self.lengths.sum())
+
+
+class TaggingDataset(InMemoryDataset):
+    """Encoded sentences; with word dropout, a fraction `dropout` of the words becomes unknown at random."""
+
+    def __init__(
+        self, sentences: Sequence[TaggedSentence], vocabulary: TaggingVocabulary, dropout: float = 0.0
+    ) -> None:
+        self.source = RaggedArray.from_rows(vocabulary.encode(sentence.words) for sentence in sentences)
+        self.target = RaggedArray.from_rows(vocabulary.encode_labels(sentence.labels) for sentence in sentences)
+        self.vocabulary = vocabulary
+        self.dropout = dropout
+        self.sizes = self.target.lengths.astype(np.int32)
+        self.fingerprint = compute_dataset_fingerprint(self.source, self.target)
+
+    def make_batch(self, rows: Indices, seed: int = 0) -> TaggingBatch:
+        """Return the sentences at `rows`; `seed` determines word dropout."""
+        num_features = len(self.vocabulary.feature_ids)
+        source = pad_rows(self.source, rows)[0].reshape(len(rows), -1, num_features)
+        if self.dropout:
+            dropped = np.random.default_rng(seed).random(source.shape[:2]) < self.dropout
+            source[..., 0][dropped & (source[..., 0] != PAD)] = self.vocabulary.feature_ids[0][UNKNOWN]
+        target, lengths = pad_rows(self.target, rows)
+        return TaggingBatch(*map(torch.from_numpy, (source, lengths, target)))
+
+
+@dataclass(frozen=True)
+class TaggingPrediction(Prediction):
+    """The words of a sentence, with the predicted tag of each and its probability."""
+
+    words: tuple[WordColumns, ...]
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+    def to_text(self) -> str:
+        """Return `word/TAG`, separated by spaces."""
+        return format_tagged_words(self.words, self.tags)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return words, tags and probabilities."""
+        words = [row[0] for row in self.words]
+        return {"words": words, "tags": list(self.tags), "probabilities": list(self.probabilities)}
+
+
+def format_tagged_words(words: Sequence[WordColumns], labels: Sequence[str]) -> str:
+    """Format words and labels as one line."""
+    return " ".join(f"{row[0]}/{label}" for row, label in zip(words, labels, strict=True))
+
+
+_LabelSequence = Sequence[str]
+
+
+def compute_tagging_metrics(
+    gold: Sequence[_LabelSequence], predicted: Sequence[_LabelSequence], labels: _LabelSequence
+) -> dict[str, Any]:
+    """Return accuracy; and for chunk labels precision, recall and F1, overall and by chunk type."""
+    pairs = [pair for sides in zip(gold, predicted, strict=True) for pair in zip(*sides, strict=True)]
+    num_correct = sum(reference == prediction for reference, prediction in pairs)
+    metrics: dict[str, Any] = {"accuracy": 100.0 * num_correct / max(1, len(pairs))}
+    if are_chunk_labels(labels):
+        by_kind = count_chunks(gold, predicted)
+        total = sum_chunk_counts(by_kind.values())
+        metrics |= {"precision": total.precision, "recall": total.recall, "f1": total.f1}
+        metrics["f1_by_kind"] = {kind: counts.f1 for kind, counts in by_kind.items()}
+    return metrics
+
+
+# Text with spaces between words; a list of words; or a list of words with their other columns.
+TaggingInput = str | Sequence[str | Sequence[str]]
+
+
+class _TaggerOutput(NamedTuple):
+    """Predicted labels and their probabilities for the words of a sentence."""
+
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    loss: float  # summed over words with a known label
+
+
+class TaggingPredictor(Predictor):
+    """A tagger with its vocabulary; its data settings name the input columns."""
+
+    def predict(self, inputs: Sequence[TaggingInput]) -> list[TaggingPrediction]:
+        """Return the tags of each sentence, in order; an empty sentence has none.
+
+        A sentence is text with spaces between its words, or a list of words. If the model reads other columns as well
+        (`data.inputs`), it is a list of words with these: `[("Confidence", "NN"), ("in", "IN")]`.
+        """
+        sentences = [self.parse_json_input(given) for given in require_list(inputs, "sentence")]
+        unlabelled = [TaggedSentence(rows, ("",) * len(rows)) for rows in sentences if rows]
+        outputs = iter(self.run_model(TaggingDataset(unlabelled, self.vocabulary)))
+        return [
+            TaggingPrediction(rows, *next(outputs)[:2]) if rows else TaggingPrediction((), (), ()) for rows in sentences
+        ]
+
+    def run_batch(self, batch: TaggingBatch) -> list[_TaggerOutput]:
+        """Return the most probable label of each word."""
+        logits = self.model(batch.source, batch.lengths).float()
+        best = logits[..., PAD + 1 :].softmax(-1).max(-1)
+        losses = F.cross_entropy(logits.transpose(1, 2), batch.target, ignore_index=PAD, reduction="none").sum(1)
+        columns = (best.indices, best.values, losses, batch.lengths)
+        return [
+            _TaggerOutput(
+                tuple(self.vocabulary.labels[label] for label in labels[:size]), tuple(probabilities[:size]), loss
+            )
+            for labels, probabilities, loss, size in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
+    def parse_json_input(self, given: Any) -> tuple[WordColumns, ...]:
+        """Validate text or a list of words, each with the other input columns, and return it as tuples."""
+        if not isinstance(given, str | list | tuple):
+            raise UserError(f"a sentence must be text or a list of words, not {short_repr(given)}")
+        words = given.split() if isinstance(given, str) else given
+        rows = tuple(tuple(word) if isinstance(word, list | tuple) else (word,) for word in words)
+        inputs = self.data.columns.inputs
+        for row in rows:
+            if len(row) != 1 + len(inputs) or not all(isinstance(one, str) and one.strip() for one in row):
+                wanted = ", ".join(["its text", *(f"column {column}" for column in inputs)])
+                raise UserError(f"for each word this model reads {wanted}, not {short_repr(row)}")
+        return rows
+
+    def parse_lines(self, lines: Iterable[str]) -> Iterator[tuple[WordColumns, ...]]:
+        """Yield sentences: one a line, words between white space; or CoNLL-U, or columns if the model reads them."""
+        return parse_untagged_sentences(lines, self.data.columns)
+
+    def read_inputs(self, path: Path) -> Iterator[tuple[WordColumns, ...]]:
+        """Yield the sentences of a file, in the formats of `parse_lines`."""
+        return parse_untagged_sentences(iterate_lines(path), self.data.columns, format_path(path))
+
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Return accuracy on labelled files, and chunk scores if the labels mark chunks."""
+        gold = list(read_tagged_sentences(paths, self.data.columns))
+        if not gold:
+            raise UserError(f"{' and '.join(map(str, paths))}: no sentences to score on")
+        predicted = [output.tags for output in self.run_model(TaggingDataset(gold, self.vocabulary))]
+        gold_labels = [sentence.labels for sentence in gold]
+        counts = {"sentences": len(gold), "words": sum(map(len, gold_labels))}
+        return counts | compute_tagging_metrics(gold_labels, predicted, self.vocabulary.labels)
+
+    def validate(self, examples: Sequence[TaggedSentence], dataset: TaggingDataset, max_measured: int) -> Validation:
+        """Return the cross-entropy per word of all sentences, and the metrics of the first `max_measured`."""
+        outputs = self.run_model(dataset)
+        loss = sum(output.loss for output in outputs) / max(1, int((dataset.target.values != PAD).sum()))
+        gold = [sentence.labels for sentence in examples[:max_measured]]
+        metrics = compute_tagging_metrics(
+            gold, [output.tags for output in outputs[:max_measured]], self.vocabulary.labels
+        )
+        metrics.pop("f1_by_kind", None)
+        samples = [
+            ValidationSample(
+                {
+                    "right": format_tagged_words(one.words, one.labels),
+                    "tagged": format_tagged_words(one.words, output.tags),
+                }
+            )
+            for one, output in zip(examples[: min(SAMPLES, max_measured)], outputs, strict=False)
+        ]
+        return Validation(loss, metrics, "f1" if "f1" in metrics else "accuracy", samples)
+
+
+class TaggingTask(InMemoryTask[TaggedSentence]):
+    """Label each word of a sentence."""
+
+    verb = "tags"
+    demo_recipe = "schuster1997"
+    data_settings = TagDataSettings
+    text_settings = TagTextSettings
+    predictor = TaggingPredictor
+    nouns = "sentences"
+    length_unit = "words"
+    dev_limit = "dev_sentences"
+    data_hint = "files with a word and its label on each line"
+
+    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
+        """Write the data of the task's demo into a folder."""
+        return write_tagging_corpus(folder)
+
+    def read_examples(self, paths: Sequence[Path], data: TagDataSettings, purpose: str) -> list[TaggedSentence]:
+        """Read sentences with labels."""
+        sentences = list(read_tagged_sentences(paths, data.columns))
+        if not sentences:
+            raise UserError(f"{' and '.join(map(str, paths))}: no sentences found")
+        return sentences
+
+    def measure_length(self, example: TaggedSentence) -> int:
+        """Return the number of words."""
+        return len(example.words)
+
+    def make_split_pair(self, example: TaggedSentence) -> Pair:
+        """Return words and labels as text."""
+        return Pair("\n".join(map("\t".join, example.words)), "\n".join(example.labels))
+
+    def explain_too_few(self, examples: Sequence[TaggedSentence]) -> str:
+        """Return the beginning of the message for sentences that are all equal."""
+        if len(examples) > 1:
+            return super().explain_too_few(examples)
+        return "there is only one sentence (a blank line ends a sentence)"
+
+    def learn_vocabulary(self, split: Split[TaggedSentence], config: RunConfig) -> TaggingVocabulary:
+        """Return the features and labels of the training sentences."""
+        vocabulary = TaggingVocabulary.learn(split.train, config.text, config.data.columns.inputs)
+        if len(vocabulary.labels) < 2:
+            raise UserError(f"every word has the label {vocabulary.labels[0]!r}: a tagger needs at least two labels")
+        return vocabulary
+
+    def load_vocabulary(self, run: Run, config: RunConfig) -> TaggingVocabulary:
+        """Load the vocabulary of a run, and check it against the input columns of the config."""
+        return TaggingVocabulary.load(run.folder / "tokenizer", config.text, config.data.columns.inputs)
+
+    def make_training_set(
+        self, split: Split[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig
+    ) -> tuple[TaggingDataset, Mapping[str, int]]:
+        """Return the encoded training sentences; raise UserError for labels that the vocabulary does not know."""
+        for label in sorted({label for sentence in split.train for label in sentence.labels}):
+            if label not in vocabulary.label_ids:
+                raise UserError(
+                    f"{config.training.init_from or 'the run'} does not know the label {label!r}; "
+                    f"it chooses from {', '.join(vocabulary.labels)}"
+                )
+        return TaggingDataset(split.train, vocabulary, config.text.dropout), split.left_out
+
+    def make_dev_set(
+        self, dev: Sequence[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig
+    ) -> tuple[Sequence[TaggedSentence], TaggingDataset]:
+        """Return the dev sentences, and encoded."""
+        return dev, TaggingDataset(dev, vocabulary)
+
+    def make_dev_example(self, example: TaggedSentence) -> DevExample:
+        """Return words and labels of a sentence."""
+        return DevExample(example.words, format_tagged_words(example.words, example.labels))
