@@ -59,11 +59,9 @@ def runs(
     if differing is not None:
         typer.echo()
         names = [str(summary.folder) for summary in summaries if summary.config is not None]
-        rows = {
-            key: {name: _format_config_value(value_by_run[name]) if name in value_by_run else MISSING for name in names}
-            for key, value_by_run in differing.items()
-        }
-        _print_table([{"key": key, **value_by_run} for key, value_by_run in rows.items()])
+        missing = dict.fromkeys(names, MISSING)
+        rows = [{name: _format_config_value(value) for name, value in values.items()} for values in differing.values()]
+        _print_table([{"key": key, **missing, **row} for key, row in zip(differing, rows, strict=True)])
         if not differing:
             typer.echo("the configs do not differ")
 
@@ -73,24 +71,16 @@ def _get_best_metric(summary: RunSummary, metric: str) -> float | None:
     return getattr(summary.best, metric) if summary.best else None
 
 
-def _sort_descending(value: float | None) -> float:
-    """Sort key: high values first, missing ones last."""
-    return float("inf") if value is None else -value
-
-
-def _sort_ascending(value: float | None) -> float:
-    """Sort key: low values first, missing ones last."""
-    return float("inf") if value is None else value
+def _make_sort_key(value: float | None, sign: int = 1) -> float:
+    """Return a key that sorts low values first, with `sign` -1 high ones; missing ones are last."""
+    return float("inf") if value is None else sign * value
 
 
 SORT_KEYS: dict[str, Callable[[RunSummary], Any]] = {
-    "score": lambda one: (
-        _sort_descending(_get_best_metric(one, "score")),
-        _sort_ascending(_get_best_metric(one, "loss")),
-    ),
-    "loss": lambda one: _sort_ascending(_get_best_metric(one, "loss")),
-    "name": lambda one: "",
-    "time": lambda one: _sort_descending(one.written),
+    "score": lambda run: (_make_sort_key(_get_best_metric(run, "score"), -1), SORT_KEYS["loss"](run)),
+    "loss": lambda run: _make_sort_key(_get_best_metric(run, "loss")),
+    "name": lambda run: "",
+    "time": lambda run: _make_sort_key(run.written, -1),
 }
 
 SCORE_FORMATS = {"r2": ".4f"}  # scores that are not percentages
@@ -143,13 +133,12 @@ def _find_config_differences(summaries: Sequence[RunSummary]) -> dict[str, dict[
         for summary in summaries
         if summary.config is not None
     }
-    keys = dict.fromkeys(key for config in configs.values() for key in config)
-    values = {key: {name: config[key] for name, config in configs.items() if key in config} for key in keys}
-    return {
-        key: value_by_run
-        for key, value_by_run in values.items()
-        if len(value_by_run) < len(configs) or len({_format_config_value(value) for value in value_by_run.values()}) > 1
-    }
+    differences = {}
+    for key in dict.fromkeys(key for config in configs.values() for key in config):
+        values = {name: config[key] for name, config in configs.items() if key in config}
+        if len(values) < len(configs) or len({_format_config_value(value) for value in values.values()}) > 1:
+            differences[key] = values
+    return differences
 
 
 def _flatten_config(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -39,23 +39,13 @@ def _suggest_recipe_key(option: str) -> str | None:
 
 def expand_dev_arguments(args: list[str]) -> list[str]:
     """Expand `--dev a.en a.de` to `--dev a.en --dev a.de`; a file of pairs, or a folder, is complete."""
-    out: list[str] = []
-    for number, argument in enumerate(args):
-        may_have_second = number > 0 and args[number - 1] == "--dev" and not _is_complete_corpus(Path(argument))
-        out.append(argument)
-        if (
-            may_have_second
-            and number + 1 < len(args)
-            and not args[number + 1].startswith("-")
-            and not is_override(args[number + 1])
-        ):
-            out.append("--dev")
-    return out
-
-
-def _is_complete_corpus(path: Path) -> bool:
-    """Return True if a file of pairs or a folder needs no second file."""
-    return is_bilingual_file(path) or path.is_dir()
+    expanded: list[str] = []
+    for previous, argument, following in zip(["", *args], args, [*args[1:], "--"], strict=False):
+        expanded.append(argument)
+        is_complete = is_bilingual_file(Path(argument)) or Path(argument).is_dir()
+        if previous == "--dev" and not is_complete and not following.startswith("-") and not is_override(following):
+            expanded.append("--dev")
+    return expanded
 
 
 def is_override(argument: str) -> bool:
@@ -111,9 +101,8 @@ def train(
             raise UserError("--resume needs --out, the run to resume")
         if not files:
             raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-        first = (
-            Path(files[0]).resolve() if Path(files[0]).is_dir() else Path(files[0])
-        )  # resolved because `.` has no name; not for files, since a pipe has none either
+        first = Path(files[0])
+        first = first.resolve() if first.is_dir() else first  # `.` has no name; nor has a pipe that is resolved
         out = Path("runs") / f"{first.name.split('.')[0]}-{Path(recipe or 'default').stem}"
     with print_resume_command_on_interrupt(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)

@@ -247,47 +247,33 @@ def parse_override(argument: str) -> tuple[str, Any]:
         return key.strip(), value
 
 
-class AutoSizes(NamedTuple):
-    """Values for corpora with fewer than `max_pairs` pairs."""
-
-    max_pairs: float
-    size: int
-    layers: int
-    heads: int
-    dropout: float
-    vocabulary: int
-    batch_tokens: int
-    learning_rate: float
-
-
-AUTO_SIZES = (
-    AutoSizes(10_000, 128, 3, 4, 0.3, 2_000, 3_000, 0.002),
-    AutoSizes(50_000, 256, 4, 4, 0.3, 6_000, 9_000, 0.002),
-    AutoSizes(200_000, 256, 5, 4, 0.3, 10_000, 9_000, 0.0015),
-    AutoSizes(1_000_000, 512, 6, 8, 0.2, 16_000, 12_000, 0.001),
-    AutoSizes(float("inf"), 512, 6, 8, 0.1, 32_000, 16_000, 0.001),
+AUTO_KEYS = (
+    "model.size",
+    "model.layers",
+    "model.heads",
+    "model.dropout",
+    "text.vocabulary",
+    "training.batch_tokens",
+    "training.learning_rate",
 )
-AUTO_KEY_SECTIONS = {
-    "vocabulary": "text",
-    "batch_tokens": "training",
-    "learning_rate": "training",
-}  # the other fields of AutoSizes are in `model`
+AUTO_SIZES: dict[float, tuple[float, ...]] = {  # number of pairs -> values of `AUTO_KEYS` for corpora with fewer
+    10_000: (128, 3, 4, 0.3, 2_000, 3_000, 0.002),
+    50_000: (256, 4, 4, 0.3, 6_000, 9_000, 0.002),
+    200_000: (256, 5, 4, 0.3, 10_000, 9_000, 0.0015),
+    1_000_000: (512, 6, 8, 0.2, 16_000, 12_000, 0.001),
+    math.inf: (512, 6, 8, 0.1, 32_000, 16_000, 0.001),
+}
 DEFAULT_PAIRS = 100_000  # if the size of the corpus is unknown
 
 
 def resolve_auto_sizes(recipe: Mapping[str, Any], pairs: int = DEFAULT_PAIRS) -> Recipe:
     """Return the recipe with each `auto` replaced by a value for a corpus of `pairs` pairs."""
-    row = next(row for row in AUTO_SIZES if pairs < row.max_pairs)
-    values = {
-        f"{AUTO_KEY_SECTIONS.get(name, 'model')}.{name}": value
-        for name, value in row._asdict().items()
-        if name != "max_pairs"
-    }
-    auto_values = {key: value for key, value in values.items() if _is_auto(recipe, key)}
-    embedding = {f"model.{name}": value for name, value in recipe.get("model", {}).items() if name == "embedding"}
-    return override(recipe, embedding | auto_values)
-
-
-def _is_auto(recipe: Mapping[str, Any], key: str) -> bool:
-    section, name = key.split(".")
-    return bool(recipe.get(section, {}).get(name) == "auto")
+    values = next(values for max_pairs, values in AUTO_SIZES.items() if pairs < max_pairs)
+    changes: dict[str, Any] = {}
+    for key, value in zip(AUTO_KEYS, values, strict=True):
+        section, name = key.split(".")
+        if recipe.get(section, {}).get(name) == "auto":
+            changes[key] = value
+    if "embedding" in recipe.get("model", {}):
+        changes["model.embedding"] = recipe["model"]["embedding"]  # it stays, though the size changes
+    return override(recipe, changes)

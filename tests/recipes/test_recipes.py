@@ -21,7 +21,7 @@ from regard.errors import UserError
 from regard.models.losses import LossSettings
 from regard.models.registry import MODELS
 from regard.recipes import TrainingSettings, list_recipes, override, parse_override, read_recipe, resolve_auto_sizes
-from regard.recipes.recipe import AUTO_SIZES, RECIPES_FOLDER, SECTIONS_FOLDER
+from regard.recipes.recipe import AUTO_KEYS, AUTO_SIZES, RECIPES_FOLDER, SECTIONS_FOLDER
 from regard.tasks import get_task
 
 NAMES = list_recipes()
@@ -385,10 +385,10 @@ def test_sizes_grow_and_dropout_falls_with_the_corpus() -> None:
 
 
 def test_sizes_change_at_the_rows_of_the_table() -> None:
-    for row, following in pairwise(AUTO_SIZES):
-        below, at_it = int(row.max_pairs) - 1, int(row.max_pairs)
-        assert value_at(resolve_auto_sizes(read_recipe("default"), below), "text.vocabulary") == row.vocabulary
-        assert value_at(resolve_auto_sizes(read_recipe("default"), at_it), "text.vocabulary") == following.vocabulary
+    for (pairs, values), (_, following) in pairwise(AUTO_SIZES.items()):
+        for key, below, at_it in zip(AUTO_KEYS, values, following, strict=True):
+            assert value_at(resolve_auto_sizes(read_recipe("default"), int(pairs) - 1), key) == below
+            assert value_at(resolve_auto_sizes(read_recipe("default"), int(pairs)), key) == at_it
 
 
 def test_sizing_keeps_given_values() -> None:
