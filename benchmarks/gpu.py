@@ -28,8 +28,7 @@ from regard.fast.looping import replayed
 from regard.fast.output import way as output
 from regard.models import build
 from regard.models.base import Encoded, default_loss_sum
-from regard.models.luong2015 import unroll_luong_decoder
-from regard.models.rnn_common import unroll_decoder as bahdanau_loop
+from regard.models.rnn_common import unroll_decoder
 from regard.search import search
 
 WARMUP_ROUNDS, ROUNDS = 5, 20
@@ -126,7 +125,7 @@ def benchmark_luong_training() -> None:
     print(f"{torch.cuda.get_device_name()}: {card[0] / 1e12:.0f} TFLOP/s in bf16, {card[1] / 1e12:.2f} TB/s")
     for sentences in (128, 512):
         loops = {
-            "readable loop": unroll_luong_decoder,
+            "readable loop": unroll_decoder,
             "fast, without graphs": partial(played, captured=None),
             "fast": partial(played, captured=Captured()),
         }
@@ -142,7 +141,7 @@ def benchmark_luong_training() -> None:
         )
         training = {
             "readable": make_training_step(
-                build_training_model(LUONG, unroll_luong_decoder, 0.2, default_loss_sum), sentences
+                build_training_model(LUONG, unroll_decoder, 0.2, default_loss_sum), sentences
             ),
             "fast loop, readable loss": make_training_step(
                 build_training_model(LUONG, loops["fast"], 0.2, default_loss_sum), sentences
@@ -164,7 +163,7 @@ def benchmark_bahdanau_training() -> None:
     """Bahdanau's decoder, a GRU of 1000, 30 words in and out, bf16: the readable loop, and the same by graphs."""
     card = measure_card_limits()
     for sentences in (128, 512):
-        plain = bahdanau_loop
+        plain = unroll_decoder
         graphed = partial(replayed, plain, drops_input=False, captured=Captured())
         calls = {
             name: make_decoder_step(build_training_model(BAHDANAU, loop, 0.0), sentences)

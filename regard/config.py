@@ -7,18 +7,45 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError, format_suggestion, short_repr
 
 T = TypeVar("T")
 
 
+class Range(NamedTuple):
+    """Allowed values of a setting: from `minimum` to `maximum`, and less than `below`."""
+
+    minimum: int = 0
+    maximum: float = math.inf
+    below: float = math.inf
+
+    def check(self, value: float, key: str) -> None:
+        """Raise a UserError that names the key if the value is out of range."""
+        if self.below < math.inf and not self.minimum <= value < self.below:
+            raise UserError(f"{key} must be at least {self.minimum} and below {self.below}, not {value}")
+        if value < self.minimum:
+            raise UserError(f"{key} must be at least {self.minimum}, not {value}")
+        if value > self.maximum:
+            raise UserError(f"{key} must be at most {self.maximum:,}, not {value}")
+
+
+# Types of settings that `parse_settings` checks. The maxima catch typing mistakes and damaged configs before they
+# exhaust the memory.
+PositiveInt = Annotated[int, Range(1, 1_000_000)]
+NumLayers = Annotated[int, Range(1, 1000)]
+NonNegativeInt = Annotated[int, Range(0)]
+NonNegativeFloat = Annotated[float, Range(0)]
+Fraction = Annotated[float, Range(0, below=1)]
+Probability = Annotated[float, Range(0, 1)]
+
+
 def parse_settings(cls: type[T], values: Mapping[str, Any], section: str) -> T:
     """Build the dataclass `cls` from `values`; errors name keys as `section.key`.
 
-    Keys that are missing take the dataclass's defaults. A ValueError of its `__post_init__` is reported with the
-    section's name before it.
+    Keys that are missing take the dataclass's defaults. Values of annotated types such as `PositiveInt` must be in
+    their range. A ValueError of the dataclass's `__post_init__` is reported with the section's name before it.
     """
     hints = get_type_hints(cls)
     fields = {field.name: hints[field.name] for field in dataclasses.fields(typing.cast(Any, cls))}
@@ -31,6 +58,12 @@ def parse_settings(cls: type[T], values: Mapping[str, Any], section: str) -> T:
         if is_required and field.name not in values:
             raise UserError(f"{section} has no {field.name}")
     arguments = {key: convert_value(value, fields[key], f"{section}.{key}") for key, value in values.items()}
+    annotated = get_type_hints(cls, include_extras=True)
+    for key, value in arguments.items():
+        for part in (annotated[key], *get_args(annotated[key])):  # of `PositiveInt | None`, too
+            for limits in getattr(part, "__metadata__", ()):
+                if isinstance(value, int | float):
+                    limits.check(value, f"{section}.{key}")
     try:
         return cls(**arguments)
     except ValueError as error:

@@ -11,19 +11,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Decoded, Decoder, Encoded, Seq2Seq, log_probs
+from regard.config import PositiveInt
+from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
-    CELLS,
     Bridge,
     DeepOutput,
+    RecurrentDecoder,
     RecurrentInitSettings,
     build_encoder,
     init_orthogonal_,
     make_embedding,
     tie_weights,
 )
-from regard.models.settings_checks import check_positive
 from regard.nn import Recurrent, State, hidden_state
 
 
@@ -32,11 +32,7 @@ class ChoSettings(RecurrentInitSettings):
     """The `model` section of `cho2014`."""
 
     bidirectional: bool = False
-    maxout: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "maxout")
+    maxout: PositiveInt | None = None
 
 
 class ChoState(NamedTuple):
@@ -46,7 +42,7 @@ class ChoState(NamedTuple):
     recurrent: list[State]
 
 
-class ChoDecoder(Decoder):
+class ChoDecoder(RecurrentDecoder):
     """Cho's decoder: h'_t = f(h'_{t-1}, [E y_{t-1}; c]) with h'_0 = tanh(V' c), c = tanh(V h_N).
 
     The output reads h'_t, y_{t-1} and c. `summary` is V, `bridge` holds V'. c enters both gates and the candidate, as
@@ -76,10 +72,6 @@ class ChoDecoder(Decoder):
         """Return c, computed from the top layer's last state, and h'_0 of every layer, computed from c."""
         c = torch.tanh(self.summary(hidden_state(encoded.state[-1])))
         return ChoState(c, self.bridge.from_vector(c))
-
-    def plot_state(self, state: ChoState) -> Tensor:
-        """Return h of the top layer."""
-        return hidden_state(state.recurrent[-1])
 
     def vocabulary_layers(self) -> list[nn.Module]:
         """Return E and W_o."""
@@ -116,13 +108,12 @@ class ChoDecoder(Decoder):
 def build(settings: ChoSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the model from its settings."""
     size, word_size = settings.size, settings.embedding_size
-    cell = CELLS[settings.cell]
     maxout = max(1, size // 2) if settings.maxout is None else settings.maxout
     decoder = ChoDecoder(
         make_embedding(target_size, word_size),
         nn.Linear(settings.memory_size, size),
-        Bridge(size, size, settings.layers, cell.num_state_tensors),
-        Recurrent(cell, word_size + size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
+        settings.make_bridge(size),
+        settings.make_recurrent(word_size + size),
         DeepOutput(size, word_size, size, maxout, target_size, settings.dropout),
         settings.dropout,
     )

@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models.base import Model
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import make_embedding
-from regard.models.settings_checks import check_fraction, check_positive
+from regard.models.rnn_common import EmbeddingSettings, make_embedding
 from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent
 
 CLASSIFIER_CELLS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -25,24 +25,14 @@ EMBEDDING_INIT_STD = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierSettings:
+class ClassifierSettings(EmbeddingSettings):
     """Keys that the `model` sections of all classifier recipes have in common."""
 
-    size: int = 100
-    embedding: int | None = None
-    layers: int = 1
-    dropout: float = 0.0
+    size: PositiveInt = 100
+    layers: NumLayers = 1
+    dropout: Fraction = 0.0
     cell: Literal["gru", "lstm", "elman"] = "gru"
     pooling: Literal["attention", "max", "mean"] = "attention"
-
-    def __post_init__(self) -> None:
-        check_fraction(self, "dropout")
-        check_positive(self, "size", "layers", "embedding")
-
-    @property
-    def embedding_size(self) -> int:
-        """Width of an embedding."""
-        return self.size if self.embedding is None else self.embedding
 
     def make_word_embedding(self, vocabulary_size: int) -> nn.Embedding:
         """Return embeddings with a small initial variance.

@@ -12,34 +12,23 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.config import Fraction, NonNegativeFloat, NumLayers, PositiveInt
 from regard.models.base import Model
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import make_embedding
-from regard.models.settings_checks import check_fraction, check_nonnegative, check_positive
+from regard.models.rnn_common import EmbeddingSettings, make_embedding
 from regard.nn import AttentionOverAttention, GRUCell, Recurrent, hidden_state, masked_softmax, prefix_mask
 
 
 @dataclass(frozen=True, kw_only=True)
-class CuiSettings:
+class CuiSettings(EmbeddingSettings):
     """The `model` section of `cui2017`."""
 
-    size: int = 384
-    embedding: int | None = None
-    layers: int = 1
-    dropout: float = 0.1
+    size: PositiveInt = 384
+    layers: NumLayers = 1
+    dropout: Fraction = 0.1
     attention: Literal["over", "single"] = "over"
-    reach: float = 0.05
-    penalty: float = 1e-4
-
-    def __post_init__(self) -> None:
-        check_fraction(self, "dropout")
-        check_positive(self, "size", "layers", "embedding")
-        check_nonnegative(self, "reach", "penalty")
-
-    @property
-    def embedding_size(self) -> int:
-        """Width of an embedding."""
-        return self.size if self.embedding is None else self.embedding
+    reach: NonNegativeFloat = 0.05
+    penalty: NonNegativeFloat = 1e-4
 
 
 class ReaderAttention(NamedTuple):

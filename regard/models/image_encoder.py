@@ -14,9 +14,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from regard.config import NonNegativeInt, PositiveInt
 from regard.models.base import Encoded, Encoder
 from regard.models.rnn_common import RecurrentDecoderSettings
-from regard.models.settings_checks import check_nonnegative, check_positive
 from regard.nn import Memory, prefix_mask
 from regard.nn.positional_encoding import sinusoidal_table
 
@@ -28,16 +28,13 @@ class ImageEncoderSettings(RecurrentDecoderSettings):
     """Keys of a recipe whose encoder reads the cells of an image grid."""
 
     backbone: Literal["auto", "none", "cnn"] = "none"
-    channels: int = 32
-    annotation: int | None = None
-    neighbours: int = 0
+    channels: PositiveInt = 32
+    annotation: PositiveInt | None = None
+    neighbours: NonNegativeInt = 0
     places: Literal["none", "sinusoid", "learned"] = "sinusoid"
-    max_side: int = 64
+    max_side: PositiveInt = 64
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "channels", "annotation", "max_side")
-        check_nonnegative(self, "neighbours")
         if self.neighbours > self.max_side:
             raise ValueError(f"neighbours must be at most max_side, {self.max_side}, not {self.neighbours}")
 

@@ -11,9 +11,9 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from regard.config import Fraction, NonNegativeFloat, PositiveInt
 from regard.models.classifier import Classifier, ClassifierOutput, ClassifierSettings
 from regard.models.losses import CrossEntropy
-from regard.models.settings_checks import check_fraction, check_nonnegative, check_positive
 from regard.nn import MaxPooling, MeanPooling, Recurrent, StructuredSelfAttention, prefix_mask
 
 
@@ -22,17 +22,11 @@ class LinSettings(ClassifierSettings):
     """The `model` section of `lin2017`."""
 
     cell: Literal["gru", "lstm", "elman"] = "lstm"
-    attention: int = 350
-    hops: int = 30
-    penalty: float = 0.1
-    mlp: int = 2000
-    word_dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "attention", "hops", "mlp")
-        check_nonnegative(self, "penalty")
-        check_fraction(self, "word_dropout")
+    attention: PositiveInt = 350
+    hops: PositiveInt = 30
+    penalty: NonNegativeFloat = 0.1
+    mlp: PositiveInt = 2000
+    word_dropout: Fraction = 0.0
 
 
 class LinClassifier(Classifier):

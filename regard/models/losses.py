@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.models.settings_checks import check_fraction
+from regard.config import Fraction, NonNegativeFloat
 from regard.nn import Attended
 from regard.special_tokens import PAD
 
@@ -18,17 +18,10 @@ from regard.special_tokens import PAD
 class LossSettings:
     """The `loss` section of a recipe."""
 
-    label_smoothing: float = 0.0
+    label_smoothing: Fraction = 0.0
     per: Literal["token", "sentence"] = "token"
-    guided: float = 0.0
-    r_drop: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_fraction(self, "label_smoothing")
-        if self.guided < 0:
-            raise ValueError(f"guided must be at least 0, not {self.guided}")
-        if self.r_drop < 0:
-            raise ValueError(f"r_drop must be at least 0, not {self.r_drop}")
+    guided: NonNegativeFloat = 0.0
+    r_drop: NonNegativeFloat = 0.0
 
 
 @dataclass(frozen=True)

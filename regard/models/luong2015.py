@@ -12,20 +12,22 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Decoded, Decoder, Encoded, Seq2Seq, log_probs
+from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
-    CELLS,
+    DecoderUnroller,
+    RecurrentDecoder,
     RecurrentInitSettings,
     SoftAttentionSettings,
+    build_attention,
     build_encoder,
     init_uniform_,
     make_bridge,
     make_embedding,
     tie_weights,
+    unroll_decoder,
 )
-from regard.models.rnn_common import build_attention as attention_of
-from regard.nn import Attended, Attention, Memory, Recurrent, State, concat_steps, hidden_state
+from regard.nn import Attended, Attention, Memory, Recurrent, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +49,8 @@ class LuongState(NamedTuple):
     step: int | Tensor  # one for all rows, or (B,)
 
 
-class LuongDecoder(Decoder):
-    """Luong's decoder: h_t from y_{t-1}, a_t and c_t from h_t, h̃_t = tanh(W_c [c_t.
-
-    h_t]) (eq. 5), softmax(W_s h̃_t) (eq. 6).
+class LuongDecoder(RecurrentDecoder):
+    """Luong's decoder: h_t from y_{t-1}, a_t and c_t from h_t, h̃_t = tanh(W_c [c_t; h_t]), softmax(W_s h̃_t) (eq. 5, 6).
 
     With input feeding the first layer reads [E y_{t-1}; h̃_{t-1}], h̃_0 = 0 (section 3.3).
     """
@@ -78,7 +78,7 @@ class LuongDecoder(Decoder):
         self.bridge = bridge
         self.dropout = nn.Dropout(dropout)
         self.input_feeding = input_feeding
-        self.loop: LuongUnroller = unroll_luong_decoder  # replaced by a faster implementation if there is one
+        self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
 
     def start(self, encoded: Encoded) -> LuongState:
         """Return the encoder's last states and h̃_0 = 0; the keys are projected here, once."""
@@ -91,17 +91,14 @@ class LuongDecoder(Decoder):
         attended: Attended = self.attention(h, memory, step)
         return torch.tanh(self.W_c(torch.cat((attended.context, h), -1))), attended
 
-    def step_from_embedding(self, state: LuongState, word: Tensor) -> tuple[LuongState, Attended]:
-        """Run one step on an embedded token (B, ·); the new state holds h̃_t."""
+    def step_from_embedding(self, state: LuongState, word: Tensor) -> tuple[LuongState, Attended, Tensor]:
+        """Run one step on an embedded token (B, ·); return the new state, the attention, and h̃_t (B, H)."""
         x = torch.cat((word, state.attentional_vector), -1) if self.input_feeding else word
         h, recurrent = self.recurrent.step(self.dropout(x), state.recurrent)
-        attentional_vector, attended = self.attend(h[:, None], state.memory, state.step)
+        attentional_vectors, attended = self.attend(h[:, None], state.memory, state.step)
         memory = self.attention.update_coverage(state.memory, h[:, None], attended)
-        return LuongState(memory, recurrent, attentional_vector[:, 0], state.step + 1), attended
-
-    def plot_state(self, state: LuongState) -> Tensor:
-        """Return h of the top layer."""
-        return hidden_state(state.recurrent[-1])
+        attentional_vector = attentional_vectors[:, 0]
+        return LuongState(memory, recurrent, attentional_vector, state.step + 1), attended, attentional_vector
 
     def attentional_vector(self, state: LuongState) -> Tensor:
         """Return h̃_t, which is also the input of the next step."""
@@ -117,38 +114,18 @@ class LuongDecoder(Decoder):
         return Decoded(self.W_s(output), attended)
 
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
-        """Return h̃_t of all steps, and the attention."""
-        words = self.embedding(target_in)
-        state = self.start(encoded)
-        is_sequential = self.input_feeding or self.attention.coverage is not None
-        return self.loop(self, state, words) if is_sequential else self._forward_parallel(state, words)
-
-    def _forward_parallel(self, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-        """Compute all h_t, then attend once for all of them: without input feeding, h_t is independent of attention."""
+        """Return h̃_t of all steps, (B, T, H), and the attention."""
+        words, state = self.embedding(target_in), self.start(encoded)
+        if self.input_feeding or self.attention.coverage is not None:  # each step depends on the previous attention
+            return self.loop(self, state, words)
         lengths = torch.full((len(words),), words.shape[1], device=words.device)
         h, _ = self.recurrent(self.dropout(words), lengths, state.recurrent)
         return self.attend(h, state.memory, state.step)
 
     def step(self, state: LuongState, tokens: Tensor) -> tuple[Tensor, LuongState, Attended]:
         """Feed tokens (B,); return log-probabilities (B, V), the new state and the attention."""
-        state, attended = self.step_from_embedding(state, self.embedding(tokens))
-        return log_probs(self.W_s(state.attentional_vector)), state, attended
-
-
-def unroll_luong_decoder(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-    """Run the decoder step by step on embedded tokens (B, T, ·); return h̃_t (B, T, H) and the attention.
-
-    Input feeding and coverage need this loop: each step depends on the attention of the previous one.
-    """
-    outputs, attended_steps = [], []
-    for word in words.unbind(1):
-        state, attended = decoder.step_from_embedding(state, word)
-        outputs.append(state.attentional_vector)
-        attended_steps.append(attended)
-    return torch.stack(outputs, 1), concat_steps(attended_steps)
-
-
-LuongUnroller = Callable[[LuongDecoder, LuongState, Tensor], tuple[Tensor, Attended]]
+        state, attended, attentional_vector = self.step_from_embedding(state, self.embedding(tokens))
+        return log_probs(self.W_s(attentional_vector)), state, attended
 
 
 def build(
@@ -166,12 +143,10 @@ def build(
     to replace the ones of the settings.
     """
     size, word_size, memory_size = settings.size, settings.embedding_size, settings.memory_size
-    cell = CELLS[settings.cell]
-    input_size = word_size + (size if settings.input_feeding else 0)
     decoder_module = decoder(
         make_embedding(target_size, word_size),
-        Recurrent(cell, input_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
-        attention_of(settings, size, memory_size, size) if attention is None else attention,
+        settings.make_recurrent(word_size + size if settings.input_feeding else word_size),
+        build_attention(settings, memory_size) if attention is None else attention,
         nn.Linear(memory_size + size, size, bias=False),
         nn.Linear(size, target_size, bias=False),
         make_bridge(settings),

@@ -25,7 +25,6 @@ class MinoSettings(BahdanauSettings):
     key_value: Literal["split", "separate"] = "split"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.key_value == "split" and self.size % 2:
             raise ValueError(f"size must be even to be split into key and value, not {self.size}")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Encoded, Encoder
+from regard.config import Fraction, NumLayers, PositiveInt
+from regard.models.base import Decoded, Decoder, Encoded, Encoder, log_probs
 from regard.models.plugins import find_score
-from regard.models.settings_checks import check_fraction, check_positive
 from regard.nn import (
     Alignment,
     Attended,
@@ -32,9 +32,10 @@ from regard.nn import (
     State,
     compute_projected_size,
     concat_steps,
+    hidden_state,
     make_score,
     prefix_mask,
-    reversal_indices,
+    reverse_sequences,
     state_tensors,
 )
 from regard.special_tokens import PAD
@@ -43,30 +44,41 @@ CELLS: dict[str, type[Cell]] = {"gru": GRUCell, "lstm": LSTMCell, "elman": Elman
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentDecoderSettings:
-    """Keys of every recurrent decoder, whatever its encoder."""
+class EmbeddingSettings:
+    """Widths of hidden states and of embeddings."""
 
-    size: int = 256
-    embedding: int | None = None
-    layers: int = 1
-    dropout: float = 0.0
-    residual: bool = False
-    cell: Literal["gru", "lstm", "elman"] = "gru"
-    tie: bool = False
-
-    def __post_init__(self) -> None:
-        check_fraction(self, "dropout")
-        check_positive(self, "size", "layers", "embedding")
+    size: PositiveInt = 256
+    embedding: PositiveInt | None = None
 
     @property
     def embedding_size(self) -> int:
         """Width of an embedding."""
         return self.size if self.embedding is None else self.embedding
 
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentDecoderSettings(EmbeddingSettings):
+    """Keys of every recurrent decoder, whatever its encoder."""
+
+    layers: NumLayers = 1
+    dropout: Fraction = 0.0
+    residual: bool = False
+    cell: Literal["gru", "lstm", "elman"] = "gru"
+    tie: bool = False
+
     @property
     def memory_size(self) -> int:
         """Width of the encoder's memory."""
         return self.size
+
+    def make_recurrent(self, input_size: int, bidirectional: bool = False) -> Recurrent:
+        """Return the recurrent layers of an encoder or a decoder."""
+        cell = CELLS[self.cell]
+        return Recurrent(cell, input_size, self.size, self.layers, bidirectional, self.dropout, self.residual)
+
+    def make_bridge(self, input_size: int) -> Bridge:
+        """Return the map from vectors (B, input_size) to the decoder's initial state."""
+        return Bridge(input_size, self.size, self.layers, CELLS[self.cell].num_state_tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +106,25 @@ class AttentionScoreSettings(RecurrentDecoderSettings):
     """Keys of recurrent decoders with attention."""
 
     score: str = "general"  # a key of `nn.SCORES`, or a plug-in's class
-    max_source: int = 100
+    max_source: PositiveInt = 100
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "max_source")
+    @property
+    def score_hidden_size(self) -> int:
+        """Number of hidden units of a concat score."""
+        return self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdditiveScoreSettings(AttentionScoreSettings):
+    """Keys of decoders with an additive score (`concat`) and its number n' of hidden units."""
+
+    score: str = "concat"
+    attention: PositiveInt | None = None
+
+    @property
+    def score_hidden_size(self) -> int:
+        """Number of hidden units of a concat score."""
+        return self.size if self.attention is None else self.attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,14 +137,10 @@ class SoftAttentionSettings(RecurrentAttentionSettings):
     """Keys of soft attention over a recurrent encoder: window and coverage."""
 
     alignment: Literal["global", "local-m", "local-p"] = "global"
-    window: int = 10
+    window: PositiveInt = 10
     coverage: Literal["none", "linguistic", "neural"] = "none"
-    coverage_size: int = 10
+    coverage_size: PositiveInt = 10
     fertility: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "window", "coverage_size")
 
 
 class RecurrentEncoder(Encoder):
@@ -139,14 +161,12 @@ class RecurrentEncoder(Encoder):
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Encode source ids (B, S) as a memory (B, S, H·directions), with the last state of each layer."""
-        size = source.shape[1]
-        reversal = reversal_indices(lengths, size) if self.reverse else None
-        tokens = source if reversal is None else source.gather(1, reversal)
+        tokens = reverse_sequences(source, lengths) if self.reverse else source
         outputs, state = self.recurrent(self.dropout(self.embedding(tokens)), lengths)
-        if reversal is not None:
-            outputs = outputs.gather(1, reversal[..., None].expand_as(outputs))
+        if self.reverse:
+            outputs = reverse_sequences(outputs, lengths)
         outputs = self.dropout(outputs)  # the decoder is one more layer on top, so its input gets inter-layer dropout
-        return Encoded(Memory(outputs, outputs, prefix_mask(lengths, size)), state)
+        return Encoded(Memory(outputs, outputs, prefix_mask(lengths, source.shape[1])), state)
 
 
 class Bridge(nn.Module):
@@ -164,30 +184,22 @@ class Bridge(nn.Module):
 
     def forward(self, states: Sequence[State]) -> list[State]:
         """Map the last state of each encoder layer to the initial state of each decoder layer."""
-        return [self._map_layer(state, layer) for layer, state in enumerate(states)]
-
-    def _map_layer(self, state: State, layer: int) -> State:
-        return self._project_layer([tensor[:, -self.input_size :] for tensor in state_tensors(state)], layer)
+        return self._project([tensor[:, -self.input_size :] for state in states for tensor in state_tensors(state)])
 
     def from_vector(self, vector: Tensor) -> list[State]:
         """Return the initial states computed from one vector (B, input_size) instead of the encoder's last states."""
-        return [
-            self._project_layer([vector] * self.num_state_tensors, layer)
-            for layer in range(len(self.maps) // self.num_state_tensors)
-        ]
+        return self._project([vector] * len(self.maps))
 
-    def _project_layer(self, tensors: Sequence[Tensor], layer: int) -> State:
-        """Return tanh(W_s h) for each tensor of a layer's state."""
-        first = layer * self.num_state_tensors
-        projected = [torch.tanh(self.maps[first + index](source)) for index, source in enumerate(tensors)]
-        return projected[0] if self.num_state_tensors == 1 else tuple(projected)
+    def _project(self, sources: Sequence[Tensor]) -> list[State]:
+        """Return tanh(W_s h) of each source, one after the other for each state tensor of each layer."""
+        projected = [torch.tanh(W_s(h)) for W_s, h in zip(self.maps, sources, strict=True)]
+        n = self.num_state_tensors
+        return list(projected) if n == 1 else [tuple(projected[i : i + n]) for i in range(0, len(projected), n)]
 
 
 def make_bridge(settings: RecurrentSettings) -> Callable[[Sequence[State]], list[State]]:
     """Return the identity, or a `Bridge` if the states of a bidirectional encoder are too wide for the decoder."""
-    if settings.memory_size == settings.size:
-        return list
-    return Bridge(settings.memory_size, settings.size, settings.layers, CELLS[settings.cell].num_state_tensors)
+    return list if settings.memory_size == settings.size else settings.make_bridge(settings.memory_size)
 
 
 def tie_weights(embedding: nn.Embedding, output: nn.Linear, input_name: str) -> None:
@@ -212,61 +224,47 @@ def make_embedding(vocabulary_size: int, size: int) -> nn.Embedding:
 
 def build_encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEncoder:
     """Build the recurrent encoder from its settings."""
-    recurrent = Recurrent(
-        CELLS[settings.cell],
-        settings.embedding_size,
-        settings.size,
-        settings.layers,
-        settings.bidirectional,
-        settings.dropout,
-        settings.residual,
-    )
-    return RecurrentEncoder(
-        make_embedding(source_size, settings.embedding_size), recurrent, settings.dropout, settings.reverse
-    )
+    recurrent = settings.make_recurrent(settings.embedding_size, settings.bidirectional)
+    embedding = make_embedding(source_size, settings.embedding_size)
+    return RecurrentEncoder(embedding, recurrent, settings.dropout, settings.reverse)
 
 
-def build_score(settings: AttentionScoreSettings, query_size: int, key_size: int, hidden_size: int) -> Score:
-    """Build the attention score from its settings."""
-    if settings.score == "dot" and query_size != key_size:
+def build_score(settings: AttentionScoreSettings, key_size: int) -> Score:
+    """Build the attention score of decoder states with keys of the given width."""
+    if settings.score == "dot" and settings.size != key_size:
         raise ValueError(
-            f"score: a dot product needs queries and keys of one size: the decoder's states have {query_size}, "
+            f"score: a dot product needs queries and keys of one size: the decoder's states have {settings.size}, "
             f"the encoder's {key_size}"
         )
     return make_score(
         find_score(settings.score),
-        query_size=query_size,
+        query_size=settings.size,
         key_size=key_size,
-        size=hidden_size,
+        size=settings.score_hidden_size,
         max_source=settings.max_source,
     )
 
 
-def _build_alignment(settings: SoftAttentionSettings, query_size: int) -> Alignment:
-    """Build the alignment (global, local-m, local-p) from its settings."""
-    makers: dict[str, Callable[[], Alignment]] = {
-        "global": Global,
-        "local-m": lambda: LocalMonotonic(settings.window),
-        "local-p": lambda: LocalPredictive(query_size, settings.window, query_size),
-    }
-    return makers[settings.alignment]()
-
-
-def build_attention(settings: SoftAttentionSettings, query_size: int, key_size: int, hidden_size: int) -> Attention:
-    """Build the attention from its settings; `hidden_size` is the number of hidden units of its score."""
-    score = build_score(settings, query_size, key_size, hidden_size)
+def build_attention(settings: SoftAttentionSettings, key_size: int) -> Attention:
+    """Build the attention of decoder states over keys of the given width."""
+    score, query_size = build_score(settings, key_size), settings.size
     if settings.coverage != "none" and not getattr(score, "uses_keys", True):
         raise ValueError(
             f"coverage: {settings.coverage} is added to the keys, which score {settings.score} does not use; "
             "choose score dot, general or concat"
         )
+    make_alignment: dict[str, Callable[[], Alignment]] = {
+        "global": Global,
+        "local-m": lambda: LocalMonotonic(settings.window),
+        "local-p": lambda: LocalPredictive(query_size, settings.window, query_size),
+    }
     size = compute_projected_size(score, key_size)
-    makers: dict[str, Callable[[], Coverage | None]] = {
+    make_coverage: dict[str, Callable[[], Coverage | None]] = {
         "none": lambda: None,
         "linguistic": lambda: LinguisticCoverage(key_size, size, settings.fertility),
         "neural": lambda: NeuralCoverage(query_size, key_size, size, settings.coverage_size),
     }
-    return Attention(score, _build_alignment(settings, query_size), makers[settings.coverage]())
+    return Attention(score, make_alignment[settings.alignment](), make_coverage[settings.coverage]())
 
 
 def init_uniform_(model: nn.Module, bound: float) -> None:
@@ -276,10 +274,7 @@ def init_uniform_(model: nn.Module, bound: float) -> None:
 
 
 def init_orthogonal_(model: nn.Module) -> None:
-    """Initialise recurrent matrices as orthogonal, others from N(0, 0.01²), biases as 0 (Cho 2014.
-
-    Bahdanau 2015, B.1).
-    """
+    """Initialise recurrent matrices as orthogonal, others from N(0, 0.01²), biases as 0 (Bahdanau 2015, B.1)."""
     for name, parameter in model.named_parameters():
         if name.endswith("weight_hh"):
             for gate in parameter.chunk(len(parameter) // parameter.shape[1]):
@@ -327,25 +322,94 @@ class DeepOutput(nn.Module):
         return dropped
 
 
+class RecurrentDecoder(Decoder):
+    """Base class of recurrent decoders; a state has the field `recurrent`, the state of each layer."""
+
+    def plot_state(self, state: Any) -> Tensor:
+        """Return h of the top layer."""
+        return hidden_state(state.recurrent[-1])
+
+
+class StepwiseDecoder(RecurrentDecoder):
+    """Base class of decoders that attend before the recurrent step, token by token; the output layer runs in one batch.
+
+    A subclass has `start`, `step_from_embedding` and `compute_logits`; a state has the field `memory`.
+    """
+
+    supports_shared_memory = True
+    computation_order = ("h_{t-1}", "a_t", "c_t", "h_t")
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        attention: Attention,
+        recurrent: Recurrent,
+        bridge: Bridge,
+        output: nn.Module,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.attention = attention
+        self.recurrent = recurrent
+        self.bridge = bridge
+        self.output = output
+        self.dropout = nn.Dropout(dropout)
+        self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
+
+    def step_from_embedding(self, state: Any, word: Tensor) -> tuple[Any, Attended, Tensor]:
+        """Run one step on an embedded token (B, m).
+
+        Returns:
+            The new state, the attention (T = 1), and features (B, ·) for `compute_logits`.
+        """
+        raise NotImplementedError
+
+    def compute_logits(self, features: Tensor, words: Tensor, attended: Attended, memory: Memory) -> Tensor:
+        """Return logits (B, T, V).
+
+        Args:
+            features: those of `step_from_embedding`, (B, T, ·).
+            words: embedded tokens (B, T, m).
+            attended: attention of the T steps.
+            memory: encoder memory that the steps started with.
+        """
+        raise NotImplementedError
+
+    def run_steps(self, state: Any, target_in: Tensor) -> tuple[Tensor, Tensor, Attended]:
+        """Run all steps on target_in (B, T); return their features, the embedded tokens and the attention."""
+        words = self.dropout(self.embedding(target_in))
+        features, attended = self.loop(self, state, words)
+        return features, words, attended
+
+    def decode_from_state(self, state: Any, target_in: Tensor) -> Decoded:
+        """Run teacher forcing from a state: steps run one by one, the output layer in one batch."""
+        features, words, attended = self.run_steps(state, target_in)
+        return Decoded(self.compute_logits(features, words, attended, state.memory), attended)
+
+    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
+        """Return logits (B, T, V) of target_in (B, T)."""
+        return self.decode_from_state(self.start(encoded), target_in)
+
+    def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any, Attended]:
+        """Feed tokens (B,); return log-probabilities (B, V), the new state and the attention."""
+        word = self.dropout(self.embedding(tokens))
+        new_state, attended, features = self.step_from_embedding(state, word)
+        logits = self.compute_logits(features[:, None], word[:, None], attended, state.memory)
+        return log_probs(logits[:, 0]), new_state, attended
+
+
 DecoderUnroller = Callable[[Any, Any, Tensor], tuple[Tensor, Attended]]
 
 
-class StepwiseDecoder(Protocol):
-    """Interface of a decoder that runs token by token."""
+def unroll_decoder(decoder: Any, state: Any, words: Tensor) -> tuple[Tensor, Attended]:
+    """Run `decoder.step_from_embedding` on each of the embedded tokens (B, T, m).
 
-    def step_from_embedding(self, state: Any, word: Tensor) -> tuple[Any, Attended, Tensor]:
-        """Run one step on an embedded token; return the new state, the attention, and the input of the output layer."""
-        ...
-
-
-def unroll_decoder(decoder: StepwiseDecoder, state: Any, words: Tensor) -> tuple[Tensor, Attended]:
-    """Run a decoder step by step on embedded tokens (B, T, m).
-
-    Return the output layer's inputs (B, T, ·) and the attention.
+    Return the features (B, T, ·) of all steps, and their attention.
     """
-    attended_steps, outputs = [], []
+    attended_steps, features = [], []
     for word in words.unbind(1):
-        state, attended, output = decoder.step_from_embedding(state, word)
+        state, attended, step_features = decoder.step_from_embedding(state, word)
         attended_steps.append(attended)
-        outputs.append(output)
-    return torch.stack(outputs, 1), concat_steps(attended_steps)
+        features.append(step_features)
+    return torch.stack(features, 1), concat_steps(attended_steps)

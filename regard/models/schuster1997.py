@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.config import Fraction, NonNegativeInt, NumLayers, PositiveInt
 from regard.models.base import Model
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import CELLS, make_embedding
-from regard.models.settings_checks import check_fraction, check_nonnegative, check_positive
-from regard.nn import LSTMCell, Recurrent, prefix_mask, reversal_indices
+from regard.models.rnn_common import CELLS, EmbeddingSettings, make_embedding
+from regard.nn import LSTMCell, Recurrent, prefix_mask, reverse_sequences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,33 +29,17 @@ class SequenceNetworkSettings:
 
     network: Literal["brnn", "rnn", "tdnn", "mlp"] = "brnn"
     cell: Literal["gru", "lstm", "elman"] = "lstm"
-    size: int = 128
-    layers: int = 1
-    dropout: float = 0.0
+    size: PositiveInt = 128
+    layers: NumLayers = 1
+    dropout: Fraction = 0.0
     residual: bool = False
-    delay: int = 0
-    window: int = 2
-
-    def __post_init__(self) -> None:
-        check_fraction(self, "dropout")
-        check_positive(self, "size", "layers")
-        check_nonnegative(self, "delay", "window")
+    delay: NonNegativeInt = 0
+    window: NonNegativeInt = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class SchusterSettings(SequenceNetworkSettings):
+class SchusterSettings(SequenceNetworkSettings, EmbeddingSettings):
     """The `model` section of `schuster1997`."""
-
-    embedding: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "embedding")
-
-    @property
-    def embedding_size(self) -> int:
-        """Width of an embedding."""
-        return self.size if self.embedding is None else self.embedding
 
 
 class SequenceNetwork(Protocol):
@@ -83,10 +67,9 @@ class BiRNN(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Map x (B, S, I) to (B, S, 2H)."""
-        reversal = reversal_indices(lengths, x.shape[1])[..., None]
         forwards, _ = self.ahead(x, lengths)
-        backwards, _ = self.back(x.gather(1, reversal.expand_as(x)), lengths)
-        return torch.cat((forwards, backwards.gather(1, reversal.expand_as(backwards))), -1)
+        backwards, _ = self.back(reverse_sequences(x, lengths), lengths)
+        return torch.cat((forwards, reverse_sequences(backwards, lengths)), -1)
 
 
 class DelayedRNN(nn.Module):
@@ -171,14 +154,8 @@ class Tagger(Model):
 
 def _make_rnn(settings: SequenceNetworkSettings, input_size: int) -> Recurrent:
     """Build an RNN of one direction."""
-    return Recurrent(
-        CELLS[settings.cell],
-        input_size,
-        settings.size,
-        settings.layers,
-        dropout=settings.dropout,
-        residual=settings.residual,
-    )
+    cell, dropout = CELLS[settings.cell], settings.dropout
+    return Recurrent(cell, input_size, settings.size, settings.layers, dropout=dropout, residual=settings.residual)
 
 
 def build_network(settings: SequenceNetworkSettings, input_size: int) -> SequenceNetwork:

@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Decoded, Decoder, Encoded, Seq2Seq, log_probs
+from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
-    CELLS,
+    RecurrentDecoder,
     RecurrentInitSettings,
     build_encoder,
     init_uniform_,
@@ -23,7 +23,7 @@ from regard.models.rnn_common import (
     make_embedding,
     tie_weights,
 )
-from regard.nn import Recurrent, State, hidden_state
+from regard.nn import Recurrent, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class SutskeverState(NamedTuple):
     recurrent: list[State]
 
 
-class SutskeverDecoder(Decoder):
+class SutskeverDecoder(RecurrentDecoder):
     """Decoder without attention: p(y_t | v, y_1 … y_{t-1}) = softmax(W h_t), h_0 = v (eq. 1)."""
 
     computation_order = ("h_t",)
@@ -64,10 +64,6 @@ class SutskeverDecoder(Decoder):
     def start(self, encoded: Encoded) -> SutskeverState:
         """Return the encoder's last states, over the bridge."""
         return SutskeverState(self.bridge(encoded.state))
-
-    def plot_state(self, state: SutskeverState) -> Tensor:
-        """Return h of the top layer."""
-        return hidden_state(state.recurrent[-1])
 
     def vocabulary_layers(self) -> list[nn.Module]:
         """Return E and W."""
@@ -94,10 +90,9 @@ class SutskeverDecoder(Decoder):
 def build(settings: SutskeverSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the model from its settings."""
     size, word_size = settings.size, settings.embedding_size
-    cell = CELLS[settings.cell]
     decoder = SutskeverDecoder(
         make_embedding(target_size, word_size),
-        Recurrent(cell, word_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual),
+        settings.make_recurrent(word_size),
         nn.Linear(size, target_size),
         make_bridge(settings),
         settings.dropout,

@@ -10,10 +10,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models import decoder_state
 from regard.models.base import AlignmentHead, Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
-from regard.models.settings_checks import check_fraction, check_positive
 from regard.nn import (
     Attended,
     LearnedPositions,
@@ -30,22 +30,20 @@ from regard.special_tokens import PAD
 class TransformerSettings:
     """The `model` section of a Transformer recipe."""
 
-    size: int = 512
-    layers: int = 6
-    heads: int = 8
-    feedforward: int | None = None
-    dropout: float = 0.1
+    size: PositiveInt = 512
+    layers: NumLayers = 6
+    heads: PositiveInt = 8
+    feedforward: PositiveInt | None = None
+    dropout: Fraction = 0.1
     norm: Literal["pre", "post"] = "pre"
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    max_positions: int = 1000
+    max_positions: PositiveInt = 1000
     tie: Literal["all", "decoder", "none"] = "all"
     align_layer: int | Literal["auto"] | None = None
     align_head: int | None = None
     align_after: bool = False
 
     def __post_init__(self) -> None:
-        check_fraction(self, "dropout")
-        check_positive(self, "size", "layers", "heads", "feedforward", "max_positions")
         if self.size % self.heads:
             raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
         for name, chosen, maximum in (

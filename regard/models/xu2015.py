@@ -12,53 +12,36 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
+from regard.config import NonNegativeFloat
+from regard.models.base import Decoded, Decoder, Encoded, Encoder, Seq2Seq
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
-    CELLS,
-    AttentionScoreSettings,
+    AdditiveScoreSettings,
     Bridge,
-    DecoderUnroller,
     SoftAttentionSettings,
+    StepwiseDecoder,
     build_attention,
     build_encoder,
     make_embedding,
     tie_weights,
-    unroll_decoder,
 )
-from regard.models.settings_checks import check_nonnegative, check_positive
-from regard.nn import Attended, Attention, Memory, Recurrent, State, hidden_state
+from regard.nn import Attended, Attention, Memory, Recurrent, State
 from regard.special_tokens import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
-class XuBaseSettings(AttentionScoreSettings):
+class XuBaseSettings(AdditiveScoreSettings):
     """Keys that the soft and the hard recipes have in common, over text and over images."""
 
     cell: Literal["gru", "lstm", "elman"] = "lstm"
-    score: str = "concat"
-    attention: int | None = None
     gate: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "attention")
-
-    @property
-    def score_hidden_size(self) -> int:
-        """Number of hidden units of a concat score."""
-        return self.size if self.attention is None else self.attention
 
 
 @dataclass(frozen=True, kw_only=True)
 class XuSettings(XuBaseSettings, SoftAttentionSettings):
     """The `model` section of `xu2015-soft`."""
 
-    doubly_stochastic: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_nonnegative(self, "doubly_stochastic")
+    doubly_stochastic: NonNegativeFloat = 1.0
 
 
 class XuState(NamedTuple):
@@ -97,14 +80,13 @@ class XuOutput(nn.Module):
         return logits
 
 
-class XuDecoder(Decoder):
-    """Xu's decoder: ẑ_t = β_t Σ_i α_ti a_i, β_t = σ(f_β(h_{t-1})) a scalar gate, h_t = LSTM([E y_{t-1}.
+class XuDecoder(StepwiseDecoder):
+    """Xu's decoder: h_t = LSTM([E y_{t-1}; ẑ_t], h_{t-1}), ẑ_t = β_t Σ_i α_ti a_i.
 
-    ẑ_t], h_{t-1}).
+    The gate β_t = σ(f_β(h_{t-1})) is a scalar (section 4.2.1).
     """
 
-    supports_shared_memory = True
-    computation_order = ("h_{t-1}", "a_t", "c_t", "h_t")
+    output: XuOutput
 
     def __init__(
         self,
@@ -116,15 +98,8 @@ class XuDecoder(Decoder):
         gate: nn.Linear | None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.embedding = embedding
-        self.attention = attention
-        self.recurrent = recurrent
-        self.bridge = bridge
-        self.output = output
+        super().__init__(embedding, attention, recurrent, bridge, output, dropout)
         self.gate = gate
-        self.dropout = nn.Dropout(dropout)
-        self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
 
     def start(self, encoded: Encoded) -> XuState:
         """Return h_0 and c_0, computed from the mean annotation (section 3.1.2); the keys are projected here, once."""
@@ -139,7 +114,7 @@ class XuDecoder(Decoder):
 
     def step_from_embedding(self, state: XuState, word: Tensor) -> tuple[XuState, Attended, Tensor]:
         """Run one step on an embedded token (B, m); return the new state, the attention, and [h_t; β_t] (B, n+1)."""
-        before = self.plot_state(state)
+        before = self.plot_state(state)  # h_{t-1}
         beta = torch.ones_like(before[:, :1]) if self.gate is None else torch.sigmoid(self.gate(before))
         attended = self.attend(state)
         h, recurrent = self.recurrent.step(torch.cat((word, beta * attended.context[:, 0]), -1), state.recurrent)
@@ -147,43 +122,15 @@ class XuDecoder(Decoder):
         new_state = state._replace(memory=memory, recurrent=recurrent, step=state.step + 1)
         return new_state, attended, torch.cat((h, beta), -1)
 
-    def compute_logits(self, state_and_gate: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
-        """Return logits (B, T, V).
-
-        Args:
-            state_and_gate: [h_t; β_t], (B, T, n+1).
-            word: embedded tokens (B, T, m).
-            attended: attention of all steps.
-            memory: annotations; used by hard attention only.
-        """
-        h, beta = state_and_gate.tensor_split([-1], -1)
-        logits: Tensor = self.output(h, word, beta * attended.context)
+    def compute_logits(self, features: Tensor, words: Tensor, attended: Attended, memory: Memory) -> Tensor:
+        """Return logits (B, T, V) from features [h_t; β_t] (B, T, n+1)."""
+        h, beta = features.tensor_split([-1], -1)
+        logits: Tensor = self.output(h, words, beta * attended.context)
         return logits
-
-    def plot_state(self, state: XuState) -> Tensor:
-        """Return h of the top layer."""
-        return hidden_state(state.recurrent[-1])
 
     def vocabulary_layers(self) -> list[nn.Module]:
         """Return E and L_o."""
         return [self.embedding, self.output.L_o]
-
-    def decode_from_state(self, state: XuState, target_in: Tensor) -> Decoded:
-        """Run teacher forcing from a state: steps run one by one, the output layer in one batch."""
-        words = self.dropout(self.embedding(target_in))
-        states_and_gates, attended = self.loop(self, state, words)
-        return Decoded(self.compute_logits(states_and_gates, words, attended, state.memory), attended)
-
-    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Return logits (B, T, V) of target_in (B, T)."""
-        return self.decode_from_state(self.start(encoded), target_in)
-
-    def step(self, state: XuState, tokens: Tensor) -> tuple[Tensor, XuState, Attended]:
-        """Feed tokens (B,); return log-probabilities (B, V), the new state and the attention."""
-        word = self.dropout(self.embedding(tokens))
-        new_state, attended, state_and_gate = self.step_from_embedding(state, word)
-        logits = self.compute_logits(state_and_gate[:, None], word[:, None], attended, state.memory)
-        return log_probs(logits[:, 0]), new_state, attended
 
 
 class XuModel(Seq2Seq):
@@ -202,11 +149,8 @@ class XuModel(Seq2Seq):
         assert decoded.attended is not None
         if self.doubly_stochastic:
             weights = decoded.attended.dense(encoded.memory.mask.shape[1])
-            total = (
-                total
-                + self.doubly_stochastic
-                * _doubly_stochastic_penalty(weights, encoded.memory.mask, target_out != PAD).sum()
-            )
+            penalties = _doubly_stochastic_penalty(weights, encoded.memory.mask, target_out != PAD)
+            total = total + self.doubly_stochastic * penalties.sum()
         return total, decoded
 
 
@@ -218,8 +162,8 @@ def _doubly_stochastic_penalty(weights: Tensor, source_mask: Tensor, target_mask
 
 def build(settings: XuSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the soft-attention model from its settings."""
-    decoder_attention = build_attention(settings, settings.size, settings.memory_size, settings.score_hidden_size)
-    decoder = XuDecoder(*build_decoder_parts(settings, target_size, decoder_attention))
+    attention = build_attention(settings, settings.memory_size)
+    decoder = XuDecoder(*build_decoder_parts(settings, target_size, attention))
     return XuModel(build_encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
 
 
@@ -227,12 +171,7 @@ def build_decoder_parts(
     settings: XuBaseSettings, target_size: int, attention: Attention
 ) -> tuple[nn.Embedding, Attention, Recurrent, Bridge, XuOutput, nn.Linear | None, float]:
     """Build the submodules of a decoder, in the order of `XuDecoder`'s arguments."""
-    size, word_size, memory_size, cell = (
-        settings.size,
-        settings.embedding_size,
-        settings.memory_size,
-        CELLS[settings.cell],
-    )
+    size, word_size, memory_size = settings.size, settings.embedding_size, settings.memory_size
     words = make_embedding(target_size, word_size)
     output = XuOutput(size, word_size, memory_size, target_size, settings.dropout)
     if settings.tie:  # the input of L_o is as wide as an embedding
@@ -240,10 +179,8 @@ def build_decoder_parts(
     return (
         words,
         attention,
-        Recurrent(
-            cell, word_size + memory_size, size, settings.layers, dropout=settings.dropout, residual=settings.residual
-        ),
-        Bridge(memory_size, size, settings.layers, cell.num_state_tensors),
+        settings.make_recurrent(word_size + memory_size),
+        settings.make_bridge(memory_size),
         output,
         nn.Linear(size, 1) if settings.gate else None,
         settings.dropout,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from regard.config import NonNegativeFloat
 from regard.models.base import Seq2Seq
 from regard.models.image_encoder import ImageEncoderSettings, build_image_encoder
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import build_score
-from regard.models.settings_checks import check_nonnegative
 from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuModel, build_decoder_parts
 from regard.models.xu2015_hard import HardAttentionBaseSettings, HardAttentionDecoder, HardAttentionModel
 from regard.nn import Attention, Global, Hard
@@ -21,11 +21,7 @@ from regard.nn import Attention, Global, Hard
 class SoftCaptionSettings(XuBaseSettings, ImageEncoderSettings):
     """The `model` section of `xu2015-soft-caption`."""
 
-    doubly_stochastic: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_nonnegative(self, "doubly_stochastic")
+    doubly_stochastic: NonNegativeFloat = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +33,7 @@ def build_soft_caption(
     settings: SoftCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
 ) -> Seq2Seq:
     """Build soft attention over grid cells with `source_size` features."""
-    attention_score = build_score(settings, settings.size, settings.memory_size, settings.score_hidden_size)
+    attention_score = build_score(settings, settings.memory_size)
     decoder = XuDecoder(*build_decoder_parts(settings, target_size, Attention(attention_score, Global())))
     return XuModel(build_image_encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
 
@@ -46,7 +42,7 @@ def build_hard_caption(
     settings: HardCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
 ) -> Seq2Seq:
     """Build hard attention over grid cells with `source_size` features."""
-    attention_score = build_score(settings, settings.size, settings.memory_size, settings.score_hidden_size)
+    attention_score = build_score(settings, settings.memory_size)
     decoder = HardAttentionDecoder(
         *build_decoder_parts(settings, target_size, Attention(attention_score, Hard())), settings
     )

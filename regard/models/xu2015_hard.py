@@ -19,10 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.config import NonNegativeFloat, Probability
 from regard.models.base import Decoded, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import Bridge, RecurrentAttentionSettings, build_encoder, build_score
-from regard.models.settings_checks import check_nonnegative
 from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuOutput, XuState, build_decoder_parts
 from regard.nn import Attended, Attention, Hard, Memory, Recurrent
 from regard.special_tokens import PAD
@@ -36,15 +36,9 @@ class HardAttentionBaseSettings(XuBaseSettings):
 
     estimator: Estimator = "reinforce"
     decode: Literal["argmax", "marginal"] = "argmax"
-    soft_share: float = 0.5
-    reward: float = 0.1
-    entropy: float = 0.002
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_nonnegative(self, "reward", "entropy")
-        if not 0 <= self.soft_share <= 1:
-            raise ValueError(f"soft_share must be between 0 and 1, not {self.soft_share}")
+    soft_share: Probability = 0.5
+    reward: NonNegativeFloat = 0.1
+    entropy: NonNegativeFloat = 0.002
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,28 +97,28 @@ class HardAttentionDecoder(XuDecoder):
         state = super().start(encoded)
         return self.decode_from_state(state._replace(soft_mask=encoded.memory.mask.new_ones(len(target_in))), target_in)
 
-    def compute_logits(self, state_and_gate: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
+    def compute_logits(self, features: Tensor, words: Tensor, attended: Attended, memory: Memory) -> Tensor:
         """Return logits (B, T, V); for the marginal, its log-probabilities."""
         if self.uses_marginal():
-            return self.marginal_log_probs(state_and_gate, word, attended, memory)
+            return self._compute_marginal(features, words, attended, memory)
         if self.settings.estimator == "marginal":  # the state has read the expectation, the output reads one position
             assert attended.probabilities is not None
-            one_hot = F.one_hot(attended.probabilities.argmax(-1), memory.mask.shape[1]).to(state_and_gate.dtype)
+            one_hot = F.one_hot(attended.probabilities.argmax(-1), memory.mask.shape[1]).to(features.dtype)
             attended = attended._replace(context=one_hot @ memory.values)
-        return super().compute_logits(state_and_gate, word, attended, memory)
+        return super().compute_logits(features, words, attended, memory)
 
     def vocabulary_layers(self) -> list[nn.Module]:
         """Return no layers for the marginal: it mixes probabilities that are normalised over the whole vocabulary."""
         return [] if self.settings.decode == "marginal" else super().vocabulary_layers()
 
-    def marginal_log_probs(self, state_and_gate: Tensor, word: Tensor, attended: Attended, memory: Memory) -> Tensor:
+    def _compute_marginal(self, features: Tensor, words: Tensor, attended: Attended, memory: Memory) -> Tensor:
         """Return log Σ_s α_s p(y | a_s), computed step by step, because one step alone needs (B, S, V)."""
         assert attended.probabilities is not None
-        h, beta = state_and_gate.tensor_split([-1], -1)
+        h, beta = features.tensor_split([-1], -1)
         steps = []
         for t in range(h.shape[1]):
             contexts = beta[:, t, :, None] * memory.values  # (B, S, D)
-            log_probs_by_position = log_probs(self.output(h[:, t, None], word[:, t, None], contexts))
+            log_probs_by_position = log_probs(self.output(h[:, t, None], words[:, t, None], contexts))
             weights = attended.probabilities[:, t, :, None].clamp(min=torch.finfo(log_probs_by_position.dtype).tiny)
             steps.append((weights.log() + log_probs_by_position).logsumexp(1))
         return torch.stack(steps, 1)
@@ -219,8 +213,6 @@ def attention_entropy(probabilities: Tensor) -> Tensor:
 
 def build(settings: HardAttentionSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the hard-attention model from its settings."""
-    attention_score = build_score(settings, settings.size, settings.memory_size, settings.score_hidden_size)
-    decoder = HardAttentionDecoder(
-        *build_decoder_parts(settings, target_size, Attention(attention_score, Hard())), settings
-    )
+    attention = Attention(build_score(settings, settings.memory_size), Hard())
+    decoder = HardAttentionDecoder(*build_decoder_parts(settings, target_size, attention), settings)
     return HardAttentionModel(build_encoder(settings, source_size), decoder, criterion, settings)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.config import PositiveInt
 from regard.models.classifier import Classifier, ClassifierOutput, ClassifierSettings
 from regard.models.losses import CrossEntropy
-from regard.models.settings_checks import check_positive
 from regard.nn import HierarchicalAttention, MaxPooling, MeanPooling, Recurrent, prefix_mask
 
 
@@ -22,11 +22,7 @@ from regard.nn import HierarchicalAttention, MaxPooling, MeanPooling, Recurrent,
 class YangSettings(ClassifierSettings):
     """The `model` section of `yang2016`."""
 
-    attention: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self, "attention")
+    attention: PositiveInt | None = None
 
     @property
     def context_size(self) -> int:

@@ -19,7 +19,7 @@ from regard.nn.pooling import (
     StructuredSelfAttention,
 )
 from regard.nn.positional_encoding import LearnedPositions, NoPositions, SinusoidalPositions, position_ids
-from regard.nn.recurrent import Recurrent, hidden_state, reversal_indices, state_tensors
+from regard.nn.recurrent import Recurrent, hidden_state, reverse_sequences, state_tensors
 from regard.nn.scores import (
     SCORES,
     Concat,
@@ -78,6 +78,6 @@ __all__ = [
     "masked_softmax",
     "position_ids",
     "prefix_mask",
-    "reversal_indices",
+    "reverse_sequences",
     "state_tensors",
 ]

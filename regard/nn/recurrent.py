@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.cells import State
+from regard.nn.mask import prefix_mask
 
 CellUnroller = Callable[[nn.Module, Tensor, Tensor, State | None], tuple[Tensor, State]]
 
@@ -68,13 +69,10 @@ class Recurrent(nn.Module):
             return self.unroll(self.forwards[layer], x, lengths, initial)
         forward_start, backward_start = (None, None) if initial is None else _split_directions(initial)
         forwards, forward_last = self.unroll(self.forwards[layer], x, lengths, forward_start)
-        reversal = reversal_indices(lengths, x.shape[1])
-        backwards, backward_last = self.unroll(
-            self.backwards[layer], _gather_time(x, reversal), lengths, backward_start
-        )
-        return torch.cat((forwards, _gather_time(backwards, reversal)), -1), _concat_directions(
-            forward_last, backward_last
-        )
+        reversed_x = reverse_sequences(x, lengths)
+        backwards, backward_last = self.unroll(self.backwards[layer], reversed_x, lengths, backward_start)
+        outputs = torch.cat((forwards, reverse_sequences(backwards, lengths)), -1)
+        return outputs, _concat_directions(forward_last, backward_last)
 
     def step(self, x: Tensor, state: Sequence[State] | None) -> tuple[Tensor, list[State]]:
         """Run one position: x (B, I) and each layer's state → output (B, H) and the new states."""
@@ -101,8 +99,7 @@ def unroll_cell(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | No
     tensors = [torch.stack(tensor, 1) for tensor in zip(*states, strict=True)]  # h, c, …, each (B, S, H)
     starts = [torch.zeros_like(tensor[:, 0]) for tensor in tensors] if initial is None else state_tensors(initial)
     last = tuple(last_real_state(tensor, lengths, first) for tensor, first in zip(tensors, starts, strict=True))
-    real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-    return tensors[0] * real[..., None], last[0] if isinstance(state, Tensor) else last
+    return tensors[0] * prefix_mask(lengths, x.shape[1])[..., None], last[0] if isinstance(state, Tensor) else last
 
 
 def last_real_state(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
@@ -114,18 +111,11 @@ def last_real_state(states: Tensor, lengths: Tensor, initial: Tensor) -> Tensor:
     return torch.where(lengths[:, None] > 0, states.gather(1, ends).squeeze(1), initial)
 
 
-def reversal_indices(lengths: Tensor, size: int) -> Tensor:
-    """Return indices (B, S) that reverse each sentence and keep its padding in place.
-
-    The permutation is its own inverse.
-    """
-    position = torch.arange(size, device=lengths.device)
-    return torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
-
-
-def _gather_time(x: Tensor, indices: Tensor) -> Tensor:
-    """Gather x (B, S, I) at `indices` (B, S)."""
-    return x.gather(1, indices[..., None].expand(-1, -1, x.shape[2]))
+def reverse_sequences(x: Tensor, lengths: Tensor) -> Tensor:
+    """Reverse each sentence of x, (B, S) or (B, S, I), and keep its padding in place."""
+    position = torch.arange(x.shape[1], device=lengths.device)
+    indices = torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)  # (B, S)
+    return x.gather(1, indices if x.dim() == 2 else indices[..., None].expand(-1, -1, x.shape[2]))
 
 
 def hidden_state(state: State) -> Tensor:

@@ -43,7 +43,7 @@ from regard.fast.packed.spans import spans
 from regard.fast.recording import Places, Recorder
 from regard.models import base, build
 from regard.models.losses import CrossEntropy, LossSettings
-from regard.models.luong2015 import unroll_luong_decoder
+from regard.models.rnn_common import unroll_decoder
 from regard.nn import state_tensors
 from regard.nn.recurrent import unroll_cell
 from regard.search import Hypothesis, search
@@ -582,7 +582,7 @@ def test_fast_loop_has_the_outputs_and_gradients_of_the_reference(
     options: dict[str, Any], shape: tuple[int, int, int], bf16: bool, close: float
 ) -> None:
     model = make_luong(**options)
-    expected = run_decoder(unroll_luong_decoder, model, *shape, bf16=bf16)
+    expected = run_decoder(unroll_decoder, model, *shape, bf16=bf16)
     for found, other in zip(
         run_decoder(partial(played, captured=None), model, *shape, bf16=bf16), expected, strict=True
     ):

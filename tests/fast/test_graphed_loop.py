@@ -19,7 +19,7 @@ from regard.fast.looping import Kept, Link, dropped, recorded, records, replayed
 from regard.models import build, luong2015, rnn_common
 
 REFERENCE_LOOPS: dict[str, Any] = {
-    "luong2015-global": luong2015.unroll_luong_decoder,
+    "luong2015-global": rnn_common.unroll_decoder,
     "bahdanau2015": rnn_common.unroll_decoder,
     "xu2015-soft": rnn_common.unroll_decoder,
     "xu2015-hard": rnn_common.unroll_decoder,
@@ -226,4 +226,4 @@ def test_subclassed_decoder_keeps_its_own_steps() -> None:
 
     model = make_model("luong2015-global", layers=1)
     model.decoder.__class__ = OwnDecoder
-    assert quicken(model).decoder.loop is luong2015.unroll_luong_decoder
+    assert quicken(model).decoder.loop is rnn_common.unroll_decoder

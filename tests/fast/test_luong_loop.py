@@ -22,7 +22,8 @@ from regard.fast.feeding.layout import arranged, drawn, prepared
 from regard.fast.feeding.loop import Plan, fed, flat
 from regard.fast.feeding.way import covers, looped, played, seen_through
 from regard.models import build
-from regard.models.luong2015 import LuongDecoder, LuongState, unroll_luong_decoder
+from regard.models.luong2015 import LuongDecoder, LuongState
+from regard.models.rnn_common import unroll_decoder
 from regard.nn import Attended
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -89,14 +90,14 @@ def run_fast(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[T
 @pytest.mark.parametrize(("name", "shape"), each_value(list(MODELS), list(SHAPES)))
 def test_fast_loop_has_the_outputs_and_gradients_of_the_reference(name: str, shape: str) -> None:
     model = make_model(**MODELS[name])
-    expected = run_decoder(model, unroll_luong_decoder, *SHAPES[shape])
+    expected = run_decoder(model, unroll_decoder, *SHAPES[shape])
     assert_all_close(run_decoder(model, run_fast, *SHAPES[shape]), expected)
 
 
 @pytest.mark.parametrize("shape", slow_after(1, list(SHAPES)))
 def test_models_use_the_fast_loop_on_a_cpu_in_fp32(shape: str) -> None:
     model = make_model().float()
-    expected = run_decoder(model, unroll_luong_decoder, *SHAPES[shape])
+    expected = run_decoder(model, unroll_decoder, *SHAPES[shape])
     for one, other in zip(run_decoder(quicken(model), looped, *SHAPES[shape]), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
@@ -133,7 +134,7 @@ def test_fast_loop_applies_dropout_where_the_reference_does(layers: int) -> None
         masks = [mask.double() * scale for mask, scale in zip(kept, scales, strict=True)]
         decoder.dropout = PredrawnDropout([torch.cat((masks[0][:, t], masks[1][:, t]), -1) for t in range(steps)])  # type: ignore[assignment]
         decoder.recurrent.dropout = PredrawnDropout([mask[:, t] for t in range(steps) for mask in masks[2:]])  # type: ignore[assignment]
-        return unroll_luong_decoder(decoder, state, words)
+        return unroll_decoder(decoder, state, words)
 
     def run_with_masks(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
         tensors = flat(arranged(decoder, state, words * kept[0] * scales[0], kept[1:]))
@@ -190,7 +191,7 @@ def test_padding_to_the_shape_of_a_graph_changes_nothing(options: dict[str, Any]
 def test_other_models_use_the_reference_loop(name: str) -> None:
     model = make_model(**UNCOVERED_MODELS[name])
     assert not covers(model.decoder)
-    assert_all_close(run_decoder(model, looped, [5, 2], 3), run_decoder(model, unroll_luong_decoder, [5, 2], 3))
+    assert_all_close(run_decoder(model, looped, [5, 2], 3), run_decoder(model, unroll_decoder, [5, 2], 3))
 
 
 @pytest.mark.parametrize("alignment", ["local-m", "local-p"])
@@ -204,7 +205,7 @@ def test_reference_loop_reads_small_windows_of_long_sources(alignment: str, monk
     monkeypatch.setattr(way, "played", count)
     for longest in (12, 13):
         assert_all_close(
-            run_decoder(model, looped, [longest, 5], 3), run_decoder(model, unroll_luong_decoder, [longest, 5], 3)
+            run_decoder(model, looped, [longest, 5], 3), run_decoder(model, unroll_decoder, [longest, 5], 3)
         )
         assert len(calls) == 1
 
@@ -212,7 +213,7 @@ def test_reference_loop_reads_small_windows_of_long_sources(alignment: str, monk
 def test_narrow_gaussian_uses_the_reference_loop() -> None:
     model = make_model(alignment="local-p", window=3)
     model.decoder.attention.alignment.sigma = 0.2
-    assert_all_close(run_decoder(model, looped, [9, 5], 3), run_decoder(model, unroll_luong_decoder, [9, 5], 3))
+    assert_all_close(run_decoder(model, looped, [9, 5], 3), run_decoder(model, unroll_decoder, [9, 5], 3))
 
 
 def test_fast_loop_ignores_autocast() -> None:
@@ -254,7 +255,7 @@ def test_regard_fast_0_switches_the_fast_loop_off(monkeypatch: pytest.MonkeyPatc
 
     assert chosen_loop() is looped
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert chosen_loop() is unroll_luong_decoder
+    assert chosen_loop() is unroll_decoder
 
 
 def test_gpu_kernels_implement_every_step_of_the_loop() -> None:

@@ -1,4 +1,4 @@
-"""Which decoders go by the fast loop, and how: the fast twin of `regard.models.luong2015.unroll_luong_decoder`."""
+"""Which decoders go by the fast loop, and how: the fast twin of `regard.models.rnn_common.unroll_decoder`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from regard.fast.feeding.layout import prepared, windowed
 from regard.fast.feeding.loop import Plan, fed
 from regard.fast.hearing import heard
 from regard.fast.looping import recorded
-from regard.models.luong2015 import LuongDecoder, LuongState, unroll_luong_decoder
+from regard.models.luong2015 import LuongDecoder, LuongState
+from regard.models.rnn_common import unroll_decoder
 from regard.nn import (
     Attended,
     Attention,
@@ -35,7 +36,7 @@ def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Ten
     known = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
     if known and words.shape[1] and covers(decoder) and alike(decoder, state, words):
         return played(decoder, state, words, graphs(decoder) if words.is_cuda else None)
-    return recorded(unroll_luong_decoder, decoder, state, words, drops_input=True)
+    return recorded(unroll_decoder, decoder, state, words, drops_input=True)
 
 
 def played(
