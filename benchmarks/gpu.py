@@ -27,7 +27,8 @@ from regard.fast.feeding.way import played
 from regard.fast.looping import replayed
 from regard.fast.output import way as output
 from regard.models import build
-from regard.models.base import Encoded, default_loss_sum
+from regard.models.base import Encoded
+from regard.models.losses import default_loss_sum
 from regard.models.rnn_common import unroll_decoder
 from regard.search import search
 

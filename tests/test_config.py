@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.config import convert_value, parse_settings
+from regard.config import Fraction, PositiveInt, convert_value, parse_settings
 from regard.errors import UserError, format_suggestion
 
 
@@ -152,3 +152,29 @@ def test_user_error_is_a_value_error() -> None:
 def test_suggestion_is_the_closest_name() -> None:
     assert format_suggestion("layrs", ["layers", "lyre", "size"]) == "; did you mean 'layers'?"
     assert format_suggestion("q", ["size", "layers"]) == "; there are layers, size"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rack:
+    width: PositiveInt = 4
+    depth: PositiveInt | None = None
+    slots: PositiveInt | Literal["auto"] = "auto"
+    tilt: Fraction = 0.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("width", 0, "rack.width must be at least 1, not 0"),
+        ("width", 1_000_001, "rack.width must be at most 1,000,000, not 1000001"),
+        ("depth", -1, "rack.depth must be at least 1, not -1"),
+        ("slots", 0, "rack.slots must be at least 1, not 0"),
+        ("tilt", 1.0, "rack.tilt must be at least 0 and below 1, not 1.0"),
+        ("tilt", -0.1, "rack.tilt must be at least 0 and below 1, not -0.1"),
+    ],
+)
+def test_annotated_types_limit_values(key: str, value: float, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_settings(Rack, {key: value}, "rack")
+    assert str(caught.value) == message
+    assert parse_settings(Rack, {"width": 1, "depth": None, "slots": "auto", "tilt": 0}, "rack").width == 1

@@ -58,7 +58,7 @@ SHARED_NAMES = _split_words(
     keep_rows concat_states hidden_states step_from_embedding embedding_size apply_bpe_dropout parts record split
     loss_sum loss_count losses router search describe sizes validate run_batch load_dev_set write_synthetic_corpus
     read_examples measure_length make_split_pair explain_too_few learn_vocabulary load_vocabulary make_training_set
-    make_dev_set make_dev_example
+    make_dev_set make_dev_example compute_logits
     """
 )
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

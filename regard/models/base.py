@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import UserError
 from regard.models import decoder_state
-from regard.models.losses import CrossEntropy
+from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.nn import Attended, Memory
 
 
@@ -146,23 +145,6 @@ class Decoder(nn.Module):
         return decoder_state.trim_padding(state, source_length)
 
 
-class LossFunction(Protocol):
-    """Function that computes the summed loss of a batch."""
-
-    def __call__(
-        self,
-        model: Seq2Seq,
-        source: Tensor,
-        lengths: Tensor,
-        target_in: Tensor,
-        target_out: Tensor,
-        guide: Tensor | None,
-        /,
-    ) -> Tensor:
-        """Return the summed loss, a scalar."""
-        ...
-
-
 class Seq2Seq(Model):
     """Encoder, decoder and training loss."""
 
@@ -172,7 +154,7 @@ class Seq2Seq(Model):
         self.decoder = decoder
         self.criterion = criterion
         # `regard.fast` replaces these three by faster implementations with the same results.
-        self.loss_fn: LossFunction = default_loss_sum
+        self.loss_fn: Callable[..., Tensor] = default_loss_sum
         self.device_search: Any = None
         self.make_fast_decoder: Callable[[Decoder], Any] | None = None
 
@@ -216,32 +198,6 @@ class Seq2Seq(Model):
         """Return the summed loss of a batch and the decoder output that it was computed from."""
         decoded: Decoded = self.decoder(encoded, target_in)
         return self.criterion(decoded.logits, target_out), decoded
-
-
-def default_loss_sum(
-    model: Seq2Seq, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None
-) -> Tensor:
-    """Return the summed loss of a batch, with guided alignment and R-Drop if the settings ask for them.
-
-    R-Drop passes every pair twice, with different dropout, and penalises the difference.
-    """
-    criterion = model.criterion
-    passes = 2 if model.training and criterion.settings.r_drop else 1
-    if passes == 2:
-        source, lengths, target_in, target_out = (
-            torch.cat([tensor, tensor]) for tensor in (source, lengths, target_in, target_out)
-        )
-        guide = None if guide is None else torch.cat([guide, guide])
-    total, decoded = model.decode_and_loss(model.encode(source, lengths), target_in, target_out)
-    if guide is not None:
-        if decoded.attended is None:
-            raise UserError("loss.guided: a model without attention cannot be guided by alignments")
-        total = total + criterion.guided_alignment_loss(
-            decoded.attended, model.decoder.alignment_head.shift_guide(guide)
-        )
-    if passes == 2:
-        total = total / 2 + criterion.r_drop_loss(decoded.logits, target_out)
-    return total
 
 
 def log_probs(logits: Tensor) -> Tensor:

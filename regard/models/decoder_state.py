@@ -70,26 +70,18 @@ def map_tensors(
     """Apply a function to every tensor of the tree; with `memory_fn`, memories are passed to it as a whole."""
     results: dict[int, Tensor] = {}
 
-    def apply(branch: Any) -> Any:
-        if isinstance(branch, Tensor):
-            if id(branch) not in results:
-                results[id(branch)] = tensor_fn(branch)
-            return results[id(branch)]
-        if memory_fn is not None and isinstance(branch, Memory):
-            return memory_fn(branch)
-        if hasattr(branch, "_fields"):
-            return type(branch)(*map(apply, branch))
-        if isinstance(branch, list | tuple):
-            return type(branch)(map(apply, branch))
-        if isinstance(branch, Mapping):
-            return {key: apply(value) for key, value in branch.items()}
-        if branch is None or isinstance(branch, int | float | str | nn.Module):
-            return branch
-        raise TypeError(
-            f"a decoder's state is made of tensors, tuples, lists and mappings, not {type(branch).__name__}"
-        )
+    def apply(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            if id(leaf) not in results:
+                results[id(leaf)] = tensor_fn(leaf)
+            return results[id(leaf)]
+        if memory_fn is not None and isinstance(leaf, Memory):
+            return memory_fn(leaf)
+        if leaf is None or isinstance(leaf, int | float | str | nn.Module):
+            return leaf
+        raise TypeError(f"a decoder's state is made of tensors, tuples, lists and mappings, not {type(leaf).__name__}")
 
-    return apply(state)  # type: ignore[no-any-return]
+    return _map_leaves(apply, memory_fn is not None, state)  # type: ignore[no-any-return]
 
 
 def concat_states(first: T, second: T) -> T:
@@ -100,46 +92,39 @@ def concat_states(first: T, second: T) -> T:
     """
     results: dict[tuple[int, int], Tensor] = {}
 
-    def concat(first_branch: Any, second_branch: Any) -> Any:
-        if isinstance(first_branch, Tensor) and isinstance(second_branch, Tensor):
-            key = id(first_branch), id(second_branch)
+    def concat(one: Any, other: Any) -> Any:
+        if isinstance(one, Tensor) and isinstance(other, Tensor):
+            key = id(one), id(other)
             if key not in results:
-                results[key] = _pad_cat(first_branch, second_branch)
+                results[key] = _pad_cat(one, other)
             return results[key]
-        if isinstance(first_branch, int) and isinstance(second_branch, int) and first_branch == second_branch:
-            return first_branch
-        if isinstance(first_branch, int | Tensor) and isinstance(second_branch, int | Tensor):
-            return torch.cat([expand_scalar(first, first_branch), expand_scalar(second, second_branch)])
-        if hasattr(first_branch, "_fields"):
-            return type(first_branch)(*map(concat, first_branch, second_branch))
-        if isinstance(first_branch, list | tuple):
-            return type(first_branch)(map(concat, first_branch, second_branch))
-        if isinstance(first_branch, Mapping):
-            return {key: concat(first_branch[key], second_branch[key]) for key in first_branch}
-        if first_branch is second_branch:  # None, or a module
-            return first_branch
-        raise TypeError(
-            f"states of {type(first_branch).__name__} and {type(second_branch).__name__} cannot be concatenated"
-        )
+        if one is other or (isinstance(one, int) and isinstance(other, int) and one == other):  # None or a module, too
+            return one
+        if isinstance(one, int | Tensor) and isinstance(other, int | Tensor):
+            return torch.cat([expand_scalar(first, one), expand_scalar(second, other)])
+        raise TypeError(f"states of {type(one).__name__} and {type(other).__name__} cannot be concatenated")
 
-    return concat(first, second)  # type: ignore[no-any-return]
+    return _map_leaves(concat, False, first, second)  # type: ignore[no-any-return]
 
 
 def steps_per_row(state: T) -> T:
     """Replace numbers that apply to all rows, such as step indices, by tensors with one value per row."""
 
-    def expand_steps(branch: Any) -> Any:
-        if isinstance(branch, int):
-            return expand_scalar(state, branch)
-        if branch is None or isinstance(branch, Tensor | nn.Module):
-            return branch
-        if hasattr(branch, "_fields"):
-            return type(branch)(*map(expand_steps, branch))
-        if isinstance(branch, list | tuple):
-            return type(branch)(map(expand_steps, branch))
-        return {key: expand_steps(value) for key, value in branch.items()}
+    def expand_steps(leaf: Any) -> Any:
+        return expand_scalar(state, leaf) if isinstance(leaf, int) else leaf
 
-    return expand_steps(state)  # type: ignore[no-any-return]
+    return _map_leaves(expand_steps, False, state)  # type: ignore[no-any-return]
+
+
+def _map_leaves(function: Callable[..., Any], has_memory_leaves: bool, *trees: Any) -> Any:
+    """Apply a function to the leaves of trees of the same structure, and return a tree of that structure."""
+    tree = trees[0]
+    if (has_memory_leaves and isinstance(tree, Memory)) or not isinstance(tree, tuple | list | Mapping):
+        return function(*trees)
+    if isinstance(tree, Mapping):
+        return {key: _map_leaves(function, has_memory_leaves, *(one[key] for one in trees)) for key in tree}
+    branches = [_map_leaves(function, has_memory_leaves, *branch) for branch in zip(*trees, strict=True)]
+    return type(tree)(*branches) if hasattr(tree, "_fields") else type(tree)(branches)
 
 
 def expand_scalar(state: Any, value: int | Tensor) -> Tensor:

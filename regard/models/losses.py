@@ -1,17 +1,21 @@
-"""Training losses: cross-entropy with label smoothing, guided alignment, R-Drop."""
+"""Training losses of translation: cross-entropy with label smoothing, guided alignment, R-Drop."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from regard.config import Fraction, NonNegativeFloat
+from regard.errors import UserError
 from regard.nn import Attended
 from regard.special_tokens import PAD
+
+if TYPE_CHECKING:
+    from regard.models.base import Seq2Seq
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +73,36 @@ class CrossEntropy:
         """Return the number that the sum is divided by: tokens, or sentences with at least one token."""
         real = target_out != PAD
         return real.sum() if self.settings.per == "token" else real.any(1).sum()
+
+
+def default_loss_sum(
+    model: Seq2Seq, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None
+) -> Tensor:
+    """Return the summed loss of a batch: cross-entropy, with guided alignment and R-Drop if the settings ask for them.
+
+    R-Drop passes every pair twice, with different dropout, and penalises the difference.
+
+    Args:
+        model: encoder, decoder and criterion.
+        source: source ids (B, S).
+        lengths: source lengths (B,).
+        target_in: target ids (B, T), from BOS on.
+        target_out: the ids to predict, (B, T), up to EOS.
+        guide: target attention of each target token for guided alignment, (B, T, S), or None.
+    """
+    criterion = model.criterion
+    has_two_passes = model.training and criterion.settings.r_drop > 0
+    if has_two_passes:
+        source, lengths, target_in, target_out = (
+            torch.cat([tensor, tensor]) for tensor in (source, lengths, target_in, target_out)
+        )
+        guide = None if guide is None else torch.cat([guide, guide])
+    total, decoded = model.decode_and_loss(model.encode(source, lengths), target_in, target_out)
+    if guide is not None:
+        if decoded.attended is None:
+            raise UserError("loss.guided: a model without attention cannot be guided by alignments")
+        shifted_guide = model.decoder.alignment_head.shift_guide(guide)
+        total = total + criterion.guided_alignment_loss(decoded.attended, shifted_guide)
+    if has_two_passes:
+        total = total / 2 + criterion.r_drop_loss(decoded.logits, target_out)
+    return total

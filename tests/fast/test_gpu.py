@@ -41,8 +41,8 @@ from regard.fast.output import way as output
 from regard.fast.packed import plain, stack, way
 from regard.fast.packed.spans import spans
 from regard.fast.recording import Places, Recorder
-from regard.models import base, build
-from regard.models.losses import CrossEntropy, LossSettings
+from regard.models import build
+from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
 from regard.models.rnn_common import unroll_decoder
 from regard.nn import state_tensors
 from regard.nn.recurrent import unroll_cell
@@ -299,7 +299,7 @@ def test_patched_class_is_used_after_the_loss_was_captured(monkeypatch: pytest.M
         model.loss_sum(*given)
     forward = torch.nn.LayerNorm.forward
     monkeypatch.setattr(torch.nn.LayerNorm, "forward", lambda norm, x: 2 * forward(norm, x))
-    expected = base.default_loss_sum(model, source, lengths, target_in, target_out, None)
+    expected = default_loss_sum(model, source, lengths, target_in, target_out, None)
     torch.testing.assert_close(model.loss_sum(*given), expected)
 
 
@@ -402,7 +402,7 @@ def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
 
     thin = output.Thin()
     compute(thin)  # the first call tests the kernels
-    found, expected = compute(thin), compute(base.default_loss_sum)
+    found, expected = compute(thin), compute(default_loss_sum)
     assert len(calls) == 4  # two of the self-test, and two
     for mine, theirs in zip(found, expected, strict=True):
         assert (mine.float() - theirs.float()).norm() <= close * theirs.float().norm() + 1e-5

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from regard.fast import quicken
 from regard.fast.output import rows
 from regard.fast.output import way as output
-from regard.models import base, build
+from regard.models import build
 from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
 from regard.special_tokens import PAD
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ def test_loss_by_rows_has_the_reference_value_and_gradients(
     model, given = make_model(recipe, label_smoothing=smoothing), make_batch(*LENGTHS[lengths], WORDS)
     assert output.covers(model)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
-        expected = loss_and_gradients(model.to(kind), base.default_loss_sum(model, *given, None))
+        expected = loss_and_gradients(model.to(kind), default_loss_sum(model, *given, None))
         assert isinstance(quicken(model).loss_fn, output.Thin)
         found = loss_and_gradients(model, model.loss_sum(*given) * 1.0)
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
@@ -104,7 +104,7 @@ def test_loss_by_rows_equals_the_reference_without_gradients() -> None:
     model, given = make_model(), make_batch([3, 2], [2, 4], WORDS)
     with torch.no_grad():
         loss = quicken(model).eval().loss_sum(*given)
-        torch.testing.assert_close(loss, base.default_loss_sum(model, *given, None))
+        torch.testing.assert_close(loss, default_loss_sum(model, *given, None))
     assert not loss.requires_grad
 
 
@@ -112,11 +112,9 @@ def test_r_drop_guided_alignment_and_hooks_use_the_reference_loss(monkeypatch: p
     monkeypatch.delattr(rows, "losses")
     given, guide = make_batch([3, 2], [2, 4], WORDS), torch.rand(2, 4, 3)
     model = quicken(make_model(r_drop=1.0))
-    torch.testing.assert_close(model.loss_sum(*given), base.default_loss_sum(model, *given, None), rtol=0, atol=0)
+    torch.testing.assert_close(model.loss_sum(*given), default_loss_sum(model, *given, None), rtol=0, atol=0)
     model = quicken(make_model(guided=0.5))
-    torch.testing.assert_close(
-        model.loss_sum(*given, guide), base.default_loss_sum(model, *given, guide), rtol=0, atol=0
-    )
+    torch.testing.assert_close(model.loss_sum(*given, guide), default_loss_sum(model, *given, guide), rtol=0, atol=0)
     shapes: list[torch.Size] = []
     model.decoder.W_s.register_forward_hook(lambda layer, read, logits: shapes.append(logits.shape))  # type: ignore[union-attr]
     model.loss_sum(*given)
@@ -143,4 +141,4 @@ def test_transformer_modified_after_quicken_has_the_right_loss(change: Callable[
     change(model.double())
     model.double()
     given = make_batch(*LENGTHS["ragged"], WORDS)
-    torch.testing.assert_close(model.loss_sum(*given), base.default_loss_sum(model, *given, None))
+    torch.testing.assert_close(model.loss_sum(*given), default_loss_sum(model, *given, None))

@@ -20,9 +20,9 @@ from regard.fast.output.way import Thin, takes
 from regard.fast.packed import lean, plain, stack, way
 from regard.fast.packed.batch import Sizes, packed, present, reach
 from regard.fast.packed.spans import spans
-from regard.models import base, build
+from regard.models import build
 from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
 from regard.special_tokens import PAD
 from regard.training.distributed import DistributedContext, ModelWithLoss, apply_fsdp
 
@@ -105,7 +105,7 @@ def test_transformers_are_packed_unless_regard_fast_is_0(monkeypatch: pytest.Mon
     assert isinstance(recurrent, Seq2Seq)
     assert isinstance(quicken(recurrent).loss_fn, Thin)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert quicken(make_model("pre")).loss_fn is base.default_loss_sum
+    assert quicken(make_model("pre")).loss_fn is default_loss_sum
 
 
 @pytest.mark.parametrize("change", [use_gelu, add_bias, add_hook])
@@ -145,7 +145,7 @@ def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
 
         def spy(one: Seq2Seq, *given: Any) -> Tensor:
             fits.append(takes(list(one.parameters())))
-            return base.default_loss_sum(one, *given)
+            return default_loss_sum(one, *given)
 
         model.loss_fn = spy
         objective = ModelWithLoss(model)
@@ -162,7 +162,7 @@ def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
 def test_packed_loss_on_a_cpu_has_the_reference_value_and_gradients(lengths: Any, smoothing: float, norm: str) -> None:
     given, model = make_batch(*lengths), make_model(norm, smoothing=smoothing)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
-        expected = loss_and_gradients(model.to(kind), base.default_loss_sum(model, *given, None))
+        expected = loss_and_gradients(model.to(kind), default_loss_sum(model, *given, None))
         found = loss_and_gradients(model, quicken(model).loss_sum(*given))
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
@@ -184,16 +184,14 @@ def test_r_drop_and_guided_alignment_on_a_cpu_use_the_reference_loss(r_drop: flo
     model, given = quicken(make_model("pre", r_drop)), make_batch([3, 2], [2, 4])
     model.criterion = CrossEntropy(LossSettings(r_drop=r_drop, guided=0.5))
     guide = None if r_drop else torch.rand(2, 4, 3)
-    expected = base.default_loss_sum(model, *given, guide)
+    expected = default_loss_sum(model, *given, guide)
     torch.testing.assert_close(model.loss_sum(*given, guide), expected, rtol=0, atol=0)
 
 
 def test_empty_source_uses_the_reference_loss() -> None:
     model, (source, lengths, target_in, target_out) = make_model("pre"), make_batch([3, 2], [2, 4])
     given = source, lengths * torch.tensor([1, 0]), target_in, target_out
-    torch.testing.assert_close(
-        quicken(model).loss_sum(*given), base.default_loss_sum(model, *given, None), rtol=0, atol=0
-    )
+    torch.testing.assert_close(quicken(model).loss_sum(*given), default_loss_sum(model, *given, None), rtol=0, atol=0)
 
 
 def test_dropout_on_a_cpu_drops_the_right_fraction_and_rescales() -> None:

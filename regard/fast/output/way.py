@@ -13,11 +13,10 @@ from regard.fast.hearing import heard
 from regard.fast.output import rows
 from regard.fast.output.parts import Losses
 from regard.fast.trial import succeeds
-from regard.models import base
 from regard.models.bahdanau2015 import BahdanauDecoder
 from regard.models.base import Seq2Seq
 from regard.models.cho2014 import ChoDecoder
-from regard.models.losses import CrossEntropy
+from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.models.luong2015 import LuongDecoder
 from regard.models.rnn_common import DeepOutput
 from regard.models.sutskever2014 import SutskeverDecoder
@@ -75,7 +74,7 @@ class Thin:
         layer = last(model) if guide is None and covers(model) else None
         losses = None if layer is None or heard(*above(model, layer)) else self.losses(model, layer)
         if layer is None or losses is None:
-            return base.default_loss_sum(model, source, lengths, target_in, target_out, guide)
+            return default_loss_sum(model, source, lengths, target_in, target_out, guide)
         settings, given = model.criterion.settings, (source, lengths, target_in, target_out)
         r_drop = settings.r_drop if model.training else 0.0
         source, lengths, target_in, target_out = (torch.cat([each, each]) for each in given) if r_drop else given

@@ -18,9 +18,8 @@ from regard.fast.packed.lean import LEAN
 from regard.fast.packed.parts import Parts
 from regard.fast.packed.replay import LossRecorder, aliased
 from regard.fast.trial import succeeds
-from regard.models import base
 from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy
+from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.models.vaswani2017 import (
     DecoderLayer,
     EncoderLayer,
@@ -115,7 +114,7 @@ class Packed:
         self.batches += model.training
         given = (source, lengths, target_in, target_out)
         found = self.quick(model, given) if guide is None else None
-        return base.default_loss_sum(model, source, lengths, target_in, target_out, guide) if found is None else found
+        return default_loss_sum(model, source, lengths, target_in, target_out, guide) if found is None else found
 
     def quick(self, model: Seq2Seq, given: Given) -> Tensor | None:
         """By kernels, or on a CPU by parts for it; None where neither will do."""
