@@ -16,16 +16,7 @@ from regard.documents.base import DocumentError, ParsedDocument
 LOCAL_HEADER_SIGNATURE, CENTRAL_HEADER_SIGNATURE = b"PK\x03\x04", b"PK\x01\x02"
 MIN_UNPACKED_LIMIT = 2 << 20  # bytes that any document may unpack to, however small it is
 ALLOWED_COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-ZIP_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    struct.error,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-    OSError,
-)
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OSError)
 
 DocumentParser = Callable[[bytes], ParsedDocument]
 
