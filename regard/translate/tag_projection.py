@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from regard.evaluate import Link
@@ -184,6 +185,10 @@ class TagPlacer:
         for left, right in links:
             self.target_words_of.setdefault(source.word_of_token[left], set()).add(target.word_of_token[right])
         self.linked_source_words = sorted(self.target_words_of)
+        # For each linked source word: the last target word of it and all before, the first of it and all behind.
+        linked = [self.target_words_of[word] for word in self.linked_source_words]
+        self.last_target_words = list(accumulate(map(max, linked), max))
+        self.first_target_words = list(accumulate(map(min, reversed(linked)), min))[::-1]
         self.needed_words: dict[int, int] = {}  # words of the translation, by the id of a tag of the source
 
     def place_around_sentence(self, nodes: Sequence[TagNode], source_low: int, low: int, high: int) -> list[TagNode]:
@@ -219,9 +224,10 @@ class TagPlacer:
 
     def place_by_own_links(self, node: TagNode, low: int, high: int) -> TagNode:
         """Place one tag where its words went, without its children."""
-        start, end = (
-            (self.find_position(node.start),) * 2 if node.is_standalone else self.find_span(node.start, node.end)
-        )
+        start, end = self.find_span(node.start, node.end)
+        if node.is_standalone:
+            boundary = self.find_sentence_boundary(node.start) if ANY_TAG.fullmatch(node.opening) else None
+            start = end = self.find_position(node.start) if boundary is None else boundary
         start = min(max(start, low), high)
         return TagNode(
             node.opening, start, node.closing, min(max(end, start), high), node.spaces_around, node.added_spaces
@@ -295,6 +301,25 @@ class TagPlacer:
             return left + (min(max(position - start, 0), target_before) if inside else target_before)
         inside = after and end - position < after
         return right - (min(max(end - position, 0), target_after) if inside else target_after)
+
+    def find_sentence_boundary(self, position: int) -> int | None:
+        """Map the boundary between two sentences to the target; None elsewhere, and where their words are mixed.
+
+        The first word of a sentence may be translated anywhere in it.
+        """
+        before = bisect_left(self.source.starts, position)  # number of words that begin before it
+        following = bisect_left(self.linked_source_words, before)
+        if not 0 < following < len(self.linked_source_words):
+            return None
+        start, end = self.source.spans[before - 1]
+        if not SENTENCE_END.search(self.source.text[start : min(position, end)][-URL_CONTEXT:]):
+            return None
+        last, first = self.last_target_words[following - 1], self.first_target_words[following]
+        if last >= first:
+            return None
+        if position <= end:
+            return self.target.spans[first - 1][1]
+        return self.target.spans[first][0]
 
     def find_position(self, position: int) -> int:
         """Map a source position to the target: before the translation of the next word, or after that of the last."""

@@ -30,6 +30,16 @@ def restore_tags(text: str, target: str, links: list[tuple[int, int]]) -> str:
         ("One.<br>Two.", "One. Two.", "Eins. Zwei.", [(0, 0), (1, 1)], "Eins.<br>Zwei."),
         ("One.<br> Two.", "One. Two.", "Eins. Zwei.", [(0, 0), (1, 1)], "Eins.<br> Zwei."),
         ("One. <br>Two.", "One. Two.", "Eins. Zwei.", [(0, 0), (1, 1)], "Eins. <br>Zwei."),
+        # The first word of the second sentence is translated last.
+        ("Stop.<br>Now go .", "Stop. Now go .", "Halt. Geh jetzt .", [(0, 0), (1, 2), (2, 1)], "Halt.<br>Geh jetzt ."),
+        (
+            "Stop .<img/> Now go",
+            "Stop . Now go",
+            "Halt . Geh jetzt",
+            [(0, 1), (1, 0), (2, 3), (3, 2)],
+            "Halt .<img/> Geh jetzt",
+        ),
+        ("Stop. {n} now go", "Stop. now go", "Halt. Geh jetzt", [(0, 0), (1, 2), (2, 1)], "Halt. Geh {n} jetzt"),
         ("one<img src=x>two", "one two", "eins zwei", [(0, 0), (1, 1)], "eins<img src=x>zwei"),
         (
             "<b>One.</b><i>Two.</i> Three",
