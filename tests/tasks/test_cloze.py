@@ -26,26 +26,34 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard
 from regard.config import parse_settings
+from regard.data.readers.cloze import (
+    Question,
+    TokenizedQuestion,
+    find_most_frequent_candidate,
+    parse_question,
+    parse_questions,
+    read_question_files,
+    tokenize_question,
+)
 from regard.errors import UserError
 from regard.models import build
 from regard.nn import prefix_mask
 from regard.runs import Run
 from regard.special_tokens import PAD, UNK
-from regard.synthetic.cloze import PEOPLE, SPLIT_SIZES, THINGS
+from regard.synthetic.cloze import PEOPLE, SPLIT_SIZES, THINGS, write_cloze_corpus
 from regard.synthetic.cloze import make_cloze_question as make_story
-from regard.tasks.cloze import questions, write_cloze_corpus
-from regard.tasks.cloze.dataset import (
+from regard.tasks.base import Split, Validator
+from regard.tasks.cloze import (
     ClozeBatch,
     ClozeDataset,
-    TokenizedQuestion,
-    encode_cloze_words,
-    find_most_frequent_candidate,
-    tokenize_question,
+    ClozePrediction,
+    ClozePredictor,
+    ClozeSettings,
+    ClozeTask,
+    ClozeTextSettings,
+    ClozeVocabulary,
+    compute_cloze_accuracy,
 )
-from regard.tasks.cloze.dataset import learn_cloze_vocabulary as learn_question_vocabulary
-from regard.tasks.cloze.predictor import ClozePrediction, ClozeValidator, compute_cloze_accuracy, run_reader
-from regard.tasks.cloze.questions import ClozeSettings, ClozeTextSettings, Question, parse_question
-from regard.tasks.cloze.task import split_cloze_data
 from regard.tokenizers import WordTokenizer
 from regard.training import train
 
@@ -64,8 +72,12 @@ V, B, S, Q = 11, 3, 7, 5
 LENGTHS, QUERIES = torch.tensor([7, 4, 1]), torch.tensor([3, 5, 2])
 
 
+def split_questions(settings: ClozeSettings, seed: int) -> Split[Question]:
+    return ClozeTask().split(settings, seed)
+
+
 def read_questions(text: str) -> list[Question]:
-    return list(questions.parse_questions(text.split("\n"), "XXXXX", "here"))
+    return list(parse_questions(text.split("\n"), "XXXXX", "here"))
 
 
 def read_clozes(text: str) -> list[TokenizedQuestion]:
@@ -95,7 +107,7 @@ def test_question_is_yielded_as_soon_as_its_query_is_read() -> None:
             consumed.append(line)
             yield line
 
-    next(questions.parse_questions(lines(), "XXXXX"))
+    next(parse_questions(lines(), "XXXXX"))
     assert len(consumed) == 3
 
 
@@ -127,7 +139,7 @@ def test_several_files_compressed_or_not_are_read_in_order(name: str, compress: 
     content = CBT if ".txt" in name else json.dumps(QUESTION) + "\n"
     first = write_file(tmp_path / name, compress(content.encode()))
     second = write_file(tmp_path / "other.txt", CBT)
-    found = questions.read_question_files([first, second], "XXXXX")
+    found = read_question_files([first, second], "XXXXX")
     assert len(found) == content.count("XXXXX") + 2
     assert found[-1].where == f"{second}:7"
 
@@ -164,7 +176,7 @@ def test_malformed_question_is_reported_with_file_and_line(text: str, message: s
 
 def test_file_without_questions_is_refused(tmp_path: Path) -> None:
     path = write_file(tmp_path / "empty.txt", "\n\n")
-    assert "empty.txt: no questions found" in error_message(questions.read_question_files, [path], "XXXXX")
+    assert "empty.txt: no questions found" in error_message(read_question_files, [path], "XXXXX")
 
 
 NUMBERS = ["1 ", "2 ", "3 "]
@@ -213,10 +225,11 @@ def test_candidates_are_located_in_the_document_by_spelling() -> None:
     assert found.candidate_ids == [-1, -1, 3, -1, -1, -1, 1, -1, 3, -1, 0, -1]
     assert (found.answer, found.query) == (1, ["Ben", "has", "a", "blue", "XXXXX", "."])
     words = WordTokenizer.train(["has a"], 8, tags=("blank",))
-    assert [one for one in encode_cloze_words(found.document_words, words) if one != UNK] == [
+    vocabulary = ClozeVocabulary(words, "XXXXX")
+    assert [one for one in vocabulary.encode_document(found.document_words) if one != UNK] == [
         words.ids[w] for w in ("has", "a") * 2
     ]
-    assert encode_cloze_words(found.query, words, "XXXXX")[4] == words.find_tag_id("blank")
+    assert vocabulary.encode_query(found.query)[4] == words.find_tag_id("blank")
 
 
 def test_candidates_are_case_sensitive_unless_text_is_lower_cased() -> None:
@@ -231,8 +244,8 @@ def test_words_with_combining_marks_are_single_candidates() -> None:
     found = make_cloze(fields)
     assert found.candidates == ["वह", "हिन्दी", "बोलता", "है", "Cafe\u0301"]
     assert found.answer == 4
-    words = learn_question_vocabulary([parse_question(fields, "XXXXX")], ClozeTextSettings(vocabulary=30), "XXXXX")
-    assert UNK not in encode_cloze_words([*found.document_words, *found.query], words, "XXXXX")
+    vocabulary = ClozeVocabulary.learn([parse_question(fields, "XXXXX")], ClozeTextSettings(vocabulary=30), "XXXXX")
+    assert UNK not in vocabulary.encode_query([*found.document_words, *found.query])
     earlier = tokenize_question(parse_question({**fields, "answer": "वह"}, "XXXXX"), "XXXXX", False, version=1)
     assert earlier.document_words[1:4] == ["ह", "ि", "न"]
 
@@ -453,30 +466,38 @@ def test_invalid_data_and_text_settings_are_refused(key: str, value: Any, messag
 # Examples and answers
 
 
-def learn_vocabulary(clozes: list[TokenizedQuestion]) -> WordTokenizer:
+def learn_vocabulary(clozes: list[TokenizedQuestion]) -> ClozeVocabulary:
     lines = (" ".join([*one.document_words, *one.query]) for one in clozes)
-    return WordTokenizer.train(lines, 30, tags=("blank",))
+    return ClozeVocabulary(WordTokenizer.train(lines, 30, tags=("blank",)), "XXXXX")
+
+
+def make_predictor(vocabulary: ClozeVocabulary, model: Any, batch_tokens: int = 100) -> ClozePredictor:
+    return ClozePredictor(model, vocabulary, ClozeSettings(), torch.device("cpu"), batch_tokens)
+
+
+def make_validator(clozes: list[TokenizedQuestion], vocabulary: ClozeVocabulary) -> Validator:
+    return Validator(lambda model, _: make_predictor(vocabulary, model), clozes, ClozeDataset(clozes, vocabulary), 99)
 
 
 def answer_clozes(
     clozes: list[TokenizedQuestion], batch_tokens: int = 1000, attention: str = "over"
 ) -> list[ClozePrediction]:
-    words = learn_vocabulary(clozes)
+    vocabulary = learn_vocabulary(clozes)
     torch.manual_seed(2)
-    model = build("cui2017", words.vocab_size, words.vocab_size, size=6, attention=attention).eval()
-    return run_reader(model, clozes, words, "XXXXX", batch_tokens, torch.device("cpu"))
+    model = build("cui2017", *vocabulary.sizes, size=6, attention=attention).eval()
+    return make_predictor(vocabulary, model, batch_tokens).answer(clozes)
 
 
 def test_batch_holds_candidate_indices_answers_and_lengths() -> None:
     clozes = read_clozes(CBT)
-    examples = ClozeDataset(clozes, learn_vocabulary(clozes), "XXXXX")
+    examples = ClozeDataset(clozes, learn_vocabulary(clozes))
     batch = examples.make_batch(np.array([1, 0]))
     assert examples.sizes.tolist() == [18, 18]
     assert batch.candidate_ids.tolist() == [[1, -1, -1, -1, -1, -1, 0, *[-1] * 5], [-1] * 4 + [0, *[-1] * 5, 1, -1]]
     assert batch.answer.tolist() == [1, 1]
     assert batch.lengths.tolist() == [12, 12]
-    assert ClozeDataset(clozes[::-1], learn_vocabulary(clozes), "XXXXX").fingerprint != examples.fingerprint
-    assert ClozeDataset(list(clozes), learn_vocabulary(clozes), "XXXXX").fingerprint == examples.fingerprint
+    assert ClozeDataset(clozes[::-1], learn_vocabulary(clozes)).fingerprint != examples.fingerprint
+    assert ClozeDataset(list(clozes), learn_vocabulary(clozes)).fingerprint == examples.fingerprint
 
 
 def test_probability_of_a_candidate_sums_the_weights_of_its_positions() -> None:
@@ -514,24 +535,24 @@ def test_answer_is_given_as_line_json_document_and_attention_lines(attention: st
 
 def test_validation_of_a_model_with_nan_weights_raises() -> None:
     clozes = [make_cloze(QUESTION)]
-    words = learn_vocabulary(clozes)
-    model = build("cui2017", words.vocab_size, words.vocab_size, size=6).eval()
+    vocabulary = learn_vocabulary(clozes)
+    model = build("cui2017", *vocabulary.sizes, size=6).eval()
     with torch.no_grad():
         model.embedding.weight.fill_(float("nan"))
     with pytest.raises(ArithmeticError, match="NaN or inf"):
-        ClozeValidator(clozes, words, "XXXXX", 100)(model, torch.device("cpu"))
+        make_validator(clozes, vocabulary)(model, torch.device("cpu"))
 
 
 def test_validation_agrees_with_answers_and_restores_mode_and_rng_state() -> None:
     clozes = [*read_clozes(CBT), make_cloze({**QUESTION, "candidates": ["x"], "answer": "x"})]
-    words = learn_vocabulary(clozes)
+    vocabulary = learn_vocabulary(clozes)
     torch.manual_seed(2)
-    model = build("cui2017", words.vocab_size, words.vocab_size, size=6, dropout=0.5).train()
+    model = build("cui2017", *vocabulary.sizes, size=6, dropout=0.5).train()
     before = torch.get_rng_state()
-    found = ClozeValidator(clozes, words, "XXXXX", 100)(model, torch.device("cpu"))
+    found = make_validator(clozes, vocabulary)(model, torch.device("cpu"))
     assert model.training
     assert torch.equal(before, torch.get_rng_state())
-    answered = run_reader(model.eval(), clozes, words, "XXXXX", 100, torch.device("cpu"))
+    answered = make_predictor(vocabulary, model).answer(clozes)
     right = [one.probabilities[1] for one in answered[:2]]
     assert found.loss == pytest.approx(-np.log(right).mean())
     assert found.metrics["accuracy"] == compute_cloze_accuracy(answered) == found.score
@@ -570,10 +591,7 @@ def test_synthetic_corpus_depends_on_the_seed_and_is_answerable(
     for name, count in sizes.items():
         monkeypatch.setitem(SPLIT_SIZES, name, count)
     first = tasks.assert_synthetic_corpus_depends_on_seed(write_cloze_corpus, tmp_path, "cui2017")
-    every = [
-        one._replace(where="")
-        for one in questions.read_question_files([*first.train, *first.dev, *first.test], "XXXXX")
-    ]
+    every = [one._replace(where="") for one in read_question_files([*first.train, *first.dev, *first.test], "XXXXX")]
     assert len(every) == len(set(every)) == sum(sizes.values()), "a question occurs twice"
     for one in every[-1000:]:
         found = tokenize_question(one, "XXXXX", False)
@@ -602,21 +620,21 @@ def test_resume_is_bit_identical_to_an_uninterrupted_run(reader: Run, tmp_path: 
 
 def test_dev_split_is_by_document_and_depends_on_the_seed(stories: Path) -> None:
     data = ClozeSettings(train=(str(stories / "train.txt"),), dev_questions=4)
-    found, again, other = split_cloze_data(data, 1), split_cloze_data(data, 1), split_cloze_data(data, 2)
+    found, again, other = split_questions(data, 1), split_questions(data, 1), split_questions(data, 2)
     assert found == again != other
     assert (len(found.train), len(found.dev)) == (56, 4)
     assert not {one.document for one in found.train} & {one.document for one in found.dev}
-    assert "nothing to train on" in error_message(split_cloze_data, ClozeSettings(), 1)
+    assert "nothing to train on" in error_message(split_questions, ClozeSettings(), 1)
 
 
 def test_single_document_is_too_little_to_train_on(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.txt", CBT)
-    assert "all questions are of one document" in error_message(split_cloze_data, ClozeSettings(train=(str(path),)), 1)
+    assert "all questions are of one document" in error_message(split_questions, ClozeSettings(train=(str(path),)), 1)
 
 
 def test_empty_document_is_reported_before_the_split(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.jsonl", '{"document": " ", "query": "XXXXX", "answer": "a"}\n' * 2)
-    message = error_message(split_cloze_data, ClozeSettings(train=(str(path),)), 1)
+    message = error_message(split_questions, ClozeSettings(train=(str(path),)), 1)
     assert "a.jsonl:1: there is no word in the document" in message
 
 
@@ -677,7 +695,7 @@ def test_evaluation_agrees_with_predictions_and_needs_answers(reader: Run, stori
     model = regard.load(reader.folder)
     found = model.evaluate([stories / "test.txt", stories / "dev.txt"])
     assert found["questions"] == 120
-    every = questions.read_question_files([stories / "test.txt", stories / "dev.txt"], "XXXXX")
+    every = read_question_files([stories / "test.txt", stories / "dev.txt"], "XXXXX")
     right = [one.text == gold.answer for one, gold in zip(model.predict(every), every, strict=True)]
     assert found["accuracy"] == pytest.approx(100 * np.mean(right))
     path = write_file(tmp_path / "a.txt", f"{STORY}3 XXXXX\n")

@@ -1,50 +1,22 @@
-"""Read cloze questions: the Children's Book Test format and JSON lines; and the `data` and `text` settings."""
+"""Cloze questions: the Children's Book Test format and JSON lines; their words, and the candidates in the document.
+
+Candidates are matched by their text, not by ids, so a word outside the vocabulary can be the answer.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from regard.data.readers.jsonl import is_valid_unicode, parse_json_line
-from regard.data.readers.text import format_path, iterate_lines
-from regard.data.settings import BaseDataSettings
+from regard.data.readers.text import format_path, iterate_lines, number_lines
 from regard.errors import UserError, short_repr
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClozeSettings(BaseDataSettings):
-    """The `data` section of a cloze recipe: files, blank, and length limits."""
-
-    blank: str = "XXXXX"
-    max_length: int = 2000
-    dev_questions: int = 1000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.blank.split() != [self.blank]:
-            raise ValueError(f"blank must be one word, which marks the missing word, not {self.blank!r}")
-        if self.max_length < 1 or self.dev_questions < 1:
-            raise ValueError(
-                f"max_length and dev_questions must be at least 1, not {self.max_length} and {self.dev_questions}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClozeTextSettings:
-    """The `text` section of a cloze recipe; the vocabulary is of words, because an answer is a word."""
-
-    kind: Literal["word"] = "word"
-    vocabulary: int = 50000
-    lowercase: bool = False
-
-    def __post_init__(self) -> None:
-        if self.vocabulary < 6:
-            raise ValueError(f"vocabulary must hold more than the five special ids, not {self.vocabulary}")
-
+from regard.tokenizers.tokenizer import normalize
+from regard.tokenizers.words import VOCABULARY_VERSION, find_tokens
 
 QUESTION_JSON_FORMAT = '{"document": "…", "query": "… XXXXX …", "candidates": ["…", "…"], "answer": "…"}'
 
@@ -123,14 +95,13 @@ def read_question_files(paths: Sequence[Path], blank: str) -> list[Question]:
         question for path in paths for question in parse_questions(iterate_lines(path), blank, format_path(path))
     ]
     if not questions:
-        names = " and ".join(map(format_path, paths))
-        raise UserError(f"{names}: no questions found")
+        raise UserError(f"{' and '.join(map(format_path, paths))}: no questions found")
     return questions
 
 
 def parse_questions(text_lines: Iterable[str], blank: str, name: str = "") -> Iterator[Question]:
     """Yield the questions in lines, each as soon as it is complete; lines that begin with a brace are JSON."""
-    numbered = ((f"{name}:{number}" if name else f"line {number}", line) for number, line in enumerate(text_lines, 1))
+    numbered = number_lines(text_lines, name)
     for where, line in numbered:
         if line.strip():
             rest = chain([(where, line)], numbered)
@@ -188,3 +159,99 @@ def _parse_query_line(text: str, story: Sequence[str], blank: str, where: str) -
 
 def _make_missing_query_error(where: str) -> UserError:
     return UserError(f"{where}: the story ends without a query, which has a blank and, after a tab, its answer")
+
+
+NO_CANDIDATE = -1  # candidate id of words that are not candidates
+
+
+class TokenizedQuestion(NamedTuple):
+    """A question split into words, with the candidate id of each document word."""
+
+    lines: list[list[str]]  # words of each line of the document, as written
+    query: list[str]  # words, including the blank
+    candidates: list[str]  # without duplicates
+    candidate_ids: list[int]  # of each word of the document; -1: not a candidate
+    answer: int | None  # candidate id of the reference answer
+
+    @property
+    def document_words(self) -> list[str]:
+        """All words of the document."""
+        return [word for line in self.lines for word in line]
+
+    @property
+    def is_answerable(self) -> bool:
+        """True if the reference answer occurs in the document."""
+        return self.answer is not None and self.answer in self.candidate_ids
+
+
+def tokenize_question(
+    question: Question, blank: str, lowercase: bool, version: int = VOCABULARY_VERSION
+) -> TokenizedQuestion:
+    """Split a question into words, as a vocabulary of this version does, and find the candidates in the document.
+
+    A candidate may have several words; if two candidates start at the same word, the longer one matches.
+    """
+    lines = [_split_words(line, version) for line in question.document]
+    document = [normalize(word, lowercase) for line in lines for word in line]
+    spellings: dict[tuple[str, ...], str] = {}  # first spelling of each candidate, by its normalized words
+    for candidate in _list_candidates(question, lines):
+        spellings.setdefault(_normalize_words(candidate, lowercase, version), " ".join(candidate.split()))
+    ids_by_words = {words: candidate_id for candidate_id, words in enumerate(spellings)}
+    return TokenizedQuestion(
+        lines,
+        _tokenize_query(question.query, blank, version),
+        list(spellings.values()),
+        _match_candidates(document, ids_by_words),
+        None if question.answer is None else _find_answer_id(question, ids_by_words, lowercase, version),
+    )
+
+
+def _list_candidates(question: Question, lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return the given candidates, or by default all words of the document except punctuation."""
+    if question.candidates is not None:
+        return [candidate for candidate in question.candidates if candidate.strip()]
+    return list(dict.fromkeys(word for line in lines for word in line if any(map(str.isalnum, word))))
+
+
+def _find_answer_id(
+    question: Question, ids_by_words: Mapping[tuple[str, ...], int], lowercase: bool, version: int
+) -> int:
+    """Return the candidate id of the answer; raise UserError if it is not a candidate."""
+    assert question.answer is not None
+    answer_id = ids_by_words.get(_normalize_words(question.answer, lowercase, version))
+    if answer_id is None:
+        choices = "words of the document" if question.candidates is None else "candidates"
+        raise question.make_error(f"the answer {short_repr(question.answer)} is not among the {choices}")
+    return answer_id
+
+
+def _match_candidates(document: Sequence[str], ids_by_words: Mapping[tuple[str, ...], int]) -> list[int]:
+    """Return for each document word the id of the candidate that it is, or is part of."""
+    lengths = sorted({len(words) for words in ids_by_words}, reverse=True)
+    candidate_ids: list[int] = []
+    while (start := len(candidate_ids)) < len(document):
+        windows = (tuple(document[start : start + length]) for length in lengths)
+        match = next((window for window in windows if window in ids_by_words), None)
+        candidate_ids.extend([NO_CANDIDATE] if match is None else [ids_by_words[match]] * len(match))
+    return candidate_ids
+
+
+def _tokenize_query(query: str, blank: str, version: int) -> list[str]:
+    """Return the words of a query; the blank is a word of its own even if it touches others."""
+    first, *others = (_split_words(part, version) for part in query.split(blank))
+    return [*first, *(word for words in others for word in (blank, *words))]
+
+
+def _normalize_words(text: str, lowercase: bool, version: int) -> tuple[str, ...]:
+    return tuple(normalize(word, lowercase) for word in _split_words(text, version))
+
+
+def _split_words(text: str, version: int) -> list[str]:
+    """Return the words and punctuation marks of a text, as they are written."""
+    return [token.text for token in find_tokens(text, version)]
+
+
+def find_most_frequent_candidate(question: TokenizedQuestion) -> int:
+    """Return the candidate that occurs most often in the document, the first of equals: a simple baseline."""
+    counts = Counter(candidate_id for candidate_id in question.candidate_ids if candidate_id != NO_CANDIDATE)
+    return max(range(len(question.candidates)), key=lambda candidate: (counts[candidate], -candidate))
