@@ -13,12 +13,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support.commands import Command, environment, regard_command
@@ -139,29 +137,6 @@ def test_chunk_that_kills_every_ray_worker_is_reported_by_its_lines(run: Run, te
     assert 100 - len(kills.read_text(encoding="utf-8")) == MAX_TRIES_PER_CHUNK
 
 
-class InlineActorPool:
-    """`ray.util.ActorPool` without processes: a submitted task runs at once."""
-
-    def __init__(self, actors: Sequence[Any]) -> None:
-        self.idle = list(actors)
-        self.pending: deque[tuple[Any, Any]] = deque()
-
-    def submit(self, call: Callable[[Any, Any], Any], value: Any) -> None:
-        actor = self.idle.pop()
-        self.pending.append((actor, call(actor, value)))
-
-    def has_next(self) -> bool:
-        return bool(self.pending)
-
-    def has_free(self) -> bool:
-        return bool(self.idle)
-
-    def get_next(self) -> Any:
-        actor, result = self.pending.popleft()
-        self.idle.append(actor)
-        return result
-
-
 @pytest.fixture(scope="class", params=["inline", pytest.param("ray", marks=pytest.mark.slow)])
 def workers(run: Run, request: pytest.FixtureRequest) -> Iterator[RayWorkerPool]:
     """Provide two workers that search greedily, on Ray or in this process."""
@@ -169,7 +144,7 @@ def workers(run: Run, request: pytest.FixtureRequest) -> Iterator[RayWorkerPool]
     if request.param == "inline":
         worker = RayWorker([run.folder], options, 1)
         actor = SimpleNamespace(translate_chunk=SimpleNamespace(remote=worker.translate_chunk))
-        yield RayWorkerPool(SimpleNamespace(util=SimpleNamespace(ActorPool=InlineActorPool)), [actor, actor])
+        yield RayWorkerPool(SimpleNamespace(get=lambda result: result), [actor, actor])
     else:
         request.getfixturevalue("cluster")
         with open_worker_pool([run.folder], options, workers=2) as two:

@@ -1,6 +1,6 @@
 """Translate large corpora on a Ray cluster: each worker has the run in its memory.
 
-Ray's `ActorPool` hands out the chunks: it returns results in the order of the input and takes one chunk at a time, so
+Workers get chunks in turn, and results are returned in the order of the input; few chunks are submitted at a time, so
 memory is bounded for standard input and for a corpus of any size. Ray itself restarts a worker that died and gives it
 its chunk again. Ray Data would need the input as a dataset for its own readers, which standard input is not, and also
 pandas and pyarrow.
@@ -8,6 +8,7 @@ pandas and pyarrow.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import queue
@@ -16,7 +17,6 @@ import signal
 import socket
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -36,7 +36,6 @@ MAX_TRIES_PER_CHUNK = 3  # each with a restarted worker
 MAX_WORKER_RESTARTS = 20  # per worker: one that is killed before it has a chunk is not limited by the tries of a chunk
 CHUNKS_PER_WORKER = 2  # the one it translates and the next, so that it never waits for this process
 SLOW_START_S = 30.0  # seconds after which a message says that workers are not ready
-INPUT_WAIT_S = 0.05  # seconds to wait for input before waiting for results instead
 
 
 class RayWorker:
@@ -93,31 +92,21 @@ def allocate_workers(nodes: Sequence[Mapping[str, float]], requested: int | None
         raise UserError(
             f"this Ray cluster has room for {most} workers, one per {unit}, not for {workers}; use fewer --workers"
         )
+    total = int(sum(node.get("CPU", 0) for node in nodes))
     return WorkerAllocation(
         workers,
-        max(cpus for cpus in range(fewest, _count_cpus(nodes) + 1) if count_fitting_workers(cpus) >= workers),
+        max(cpus for cpus in range(fewest, total + 1) if count_fitting_workers(cpus) >= workers),
         gpus,
     )
-
-
-def _count_cpus(nodes: Sequence[Mapping[str, float]]) -> int:
-    """Return the total number of cores."""
-    return int(sum(node.get("CPU", 0) for node in nodes))
-
-
-def _import_ray() -> Any:
-    """Import Ray, an optional dependency."""
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError("--engine ray needs Ray, which is not installed: pip install 'regard[cluster]'") from error
-    return ray
 
 
 @contextmanager
 def _connect_to_ray() -> Iterator[Any]:
     """Connect to the cluster at RAY_ADDRESS, or start a local one that is shut down at the end."""
-    ray = _import_ray()
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError("--engine ray needs Ray, which is not installed: pip install 'regard[cluster]'") from error
     if ray.is_initialized():  # by the calling program, which also shuts it down
         yield ray
         return
@@ -138,16 +127,12 @@ def _connect_to_ray() -> Iterator[Any]:
         )
         raise UserError(f"{where}: {str(error).strip().splitlines()[0]}") from error
     try:
-        _exit_on_sigterm()
+        if threading.current_thread() is threading.main_thread():
+            # Shut workers down on SIGTERM; Ray's own handler would print all stack traces.
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         yield ray
     finally:
         ray.shutdown()
-
-
-def _exit_on_sigterm() -> None:
-    """Exit on SIGTERM, so that workers are shut down; Ray's own handler would print all stack traces."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def _check_reachable(address: str) -> None:
@@ -170,87 +155,42 @@ class RayWorkerPool:
         self.ray = ray
         self.workers = workers
 
-    def _reset(self) -> None:
-        """Start with an empty pool; results of an earlier, unfinished input are dropped."""
-        self.pool = self.ray.util.ActorPool([worker for _ in range(CHUNKS_PER_WORKER) for worker in self.workers])
-        self.line_ranges: deque[tuple[int, int]] = deque()  # first and last line of each pending chunk
-        self.submitted_lines = 0
-
     def translate_chunks(self, chunks: Iterable[Sequence[str]]) -> Iterator[list[Translation]]:
         """Yield the translations of each chunk, in order, while more chunks arrive.
 
-        While input is slow, pending results are yielded first: a caller that writes a line and waits for its
-        translation before writing the next one gets it.
+        A thread reads the chunks and submits them, so that results are yielded while input is slow: a caller that
+        writes a line and waits for its translation before writing the next one gets it.
         """
-        self._reset()
-        with _ChunkPrefetcher(chunks) as reader:
-            while True:
-                if self.pool.has_next() and not (self.pool.has_free() and reader.has_chunk_ready()):
-                    yield self._fetch_oldest_result()
-                elif (chunk := reader.wait_for_chunk()) is not None:
-                    self._submit_chunk(chunk)
-                else:
-                    break
+        submitted: queue.Queue[tuple[str, Any] | Exception | None] = queue.Queue(CHUNKS_PER_WORKER * len(self.workers))
+        stopped = threading.Event()
 
-    def _submit_chunk(self, chunk: Sequence[str]) -> None:
-        """Submit a chunk to a worker with free capacity."""
-        self.line_ranges.append((self.submitted_lines + 1, self.submitted_lines + len(chunk)))
-        self.submitted_lines += len(chunk)
-        self.pool.submit(lambda worker, texts: worker.translate_chunk.remote(texts), chunk)
+        def submit_chunks() -> None:
+            first = 1
+            try:
+                for chunk, worker in zip(chunks, itertools.cycle(self.workers), strict=False):
+                    if stopped.is_set():
+                        return
+                    last = first + len(chunk) - 1
+                    lines = f"at lines {first:,} to {last:,} of the input"
+                    submitted.put((lines, worker.translate_chunk.remote(chunk)))
+                    first = last + 1
+                submitted.put(None)
+            except Exception as error:
+                submitted.put(error)
 
-    def _fetch_oldest_result(self) -> list[Translation]:
-        """Return the translations of the oldest pending chunk."""
-        first, last = self.line_ranges.popleft()
-        with convert_ray_errors(self.ray, f"at lines {first:,} to {last:,} of the input"):
-            translations: list[Translation] = self.pool.get_next()
-            return translations
-
-
-class _ChunkPrefetcher:
-    """Reads ahead by one chunk in a thread, so that slow input does not block pending results."""
-
-    def __init__(self, chunks: Iterable[Sequence[str]]) -> None:
-        self.chunks = chunks
-        self.ready_chunks: queue.Queue[Sequence[str] | Exception | None] = queue.Queue(1)
-        self.peeked: list[Sequence[str] | Exception | None] = []
-        self.stopped = False
-
-    def __enter__(self) -> _ChunkPrefetcher:
-        threading.Thread(target=self._read_chunks, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopped = True
-        while not self.ready_chunks.empty():  # else the thread would wait for ever to put its chunk
-            self.ready_chunks.get()
-
-    def _read_chunks(self) -> None:
-        """Queue all chunks, then None or the exception that ended them."""
+        threading.Thread(target=submit_chunks, daemon=True).start()
         try:
-            for chunk in self.chunks:
-                self.ready_chunks.put(chunk)
-                if self.stopped:
-                    return
-            self.ready_chunks.put(None)
-        except Exception as error:
-            self.ready_chunks.put(error)
-
-    def has_chunk_ready(self) -> bool:
-        """Return True if a chunk is available almost at once; False at the end of the input or after an error."""
-        try:
-            if not self.peeked:
-                self.peeked.append(self.ready_chunks.get(timeout=INPUT_WAIT_S))
-        except queue.Empty:
-            return False
-        return self.peeked[0] is not None and not isinstance(self.peeked[0], Exception)
-
-    def wait_for_chunk(self) -> Sequence[str] | None:
-        """Wait for the next chunk; None at the end."""
-        chunk = self.peeked[0] if self.peeked else self.ready_chunks.get()
-        if isinstance(chunk, Exception):
-            raise chunk
-        self.peeked = [] if chunk is not None else [None]
-        return chunk
+            while (next_result := submitted.get()) is not None:
+                if isinstance(next_result, Exception):
+                    raise next_result
+                lines, result = next_result
+                with convert_ray_errors(self.ray, lines):
+                    translations: list[Translation] = self.ray.get(result)
+                yield translations
+        finally:
+            stopped.set()
+            while not submitted.empty():  # else the thread would wait for ever to submit its chunk
+                submitted.get()
 
 
 @contextmanager
