@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,66 +27,39 @@ from regard.translate.segmentation import (
 from regard.translate.word_alignment import Alignment, find_argmax_links
 
 
-class ProtectedText(Protocol):
-    """A text and the parts of it that the model translates."""
+@dataclass(frozen=True)
+class ProtectedText:
+    """A text, and its blocks without protected spans, which the model translates; by default without any spans."""
+
+    text: str
+    blocks: Sequence[markup.InlineMarkup]
 
     @property
     def translatable_texts(self) -> list[str]:
-        """The texts to translate."""
-        ...
+        """The blocks without their tags and URLs."""
+        return [block.plain_text for block in self.blocks]
 
     @property
     def needs_alignment(self) -> bool:
-        """True if restoring needs a word alignment."""
-        ...
+        """True if restoring needs a word alignment, because a block has tags or URLs beside words."""
+        return any(block.tags for block in self.blocks)
 
     def restore(self, translations: Sequence[Translation]) -> Translation:
         """Build the translation of the whole text from those of its translatable texts."""
-        ...
-
-
-class PlainText(NamedTuple):
-    """A text without protected spans."""
-
-    text: str
-
-    @property
-    def translatable_texts(self) -> list[str]:
-        """The whole text."""
-        return [self.text]
-
-    @property
-    def needs_alignment(self) -> bool:
-        """Always False."""
-        return False
-
-    def restore(self, translations: Sequence[Translation]) -> Translation:
-        """Return the only translation."""
         return translations[0]
 
 
-class TextWithUrls(NamedTuple):
+@dataclass(frozen=True)
+class TextWithUrls(ProtectedText):
     """Plain text with URLs: the lines that contain words are translated, the rest is copied."""
 
-    text: str
-    segments: list[Segment]
-    line_markup: list[markup.InlineMarkup]  # of each segment
-
-    @property
-    def translatable_texts(self) -> list[str]:
-        """The lines without their URLs."""
-        return [line.plain_text for line in self.line_markup]
-
-    @property
-    def needs_alignment(self) -> bool:
-        """True if a line has URLs beside words."""
-        return any(line.tags for line in self.line_markup)
+    segments: list[Segment]  # the lines
 
     def restore(self, translations: Sequence[Translation]) -> Translation:
         """Restore the URLs beside their neighbouring words, in the text and in its alignment."""
         if not translations:
             return Translation(self.text, self.text)
-        parts = zip(self.segments, self.line_markup, translations, strict=True)
+        parts = zip(self.segments, self.blocks, translations, strict=True)
         lines = [
             _restore_urls(segment.text, inline, translation) if inline.tags else translation
             for segment, inline, translation in parts
@@ -93,31 +67,20 @@ class TextWithUrls(NamedTuple):
         return join_segments(self.text, self.segments, lines)
 
 
-class MarkupText(NamedTuple):
-    """Text with tags, placeholders and URLs."""
+@dataclass(frozen=True)
+class MarkupText(ProtectedText):
+    """Text with tags, placeholders and URLs; its blocks are what block tags separate."""
 
-    text: str
     parsed: markup.ParsedMarkup
-
-    @property
-    def translatable_texts(self) -> list[str]:
-        """The blocks between block tags, without inline tags."""
-        return [block.plain_text for block in self.parsed.blocks]
-
-    @property
-    def needs_alignment(self) -> bool:
-        """True if a block has inline tags."""
-        return any(block.tags for block in self.parsed.blocks)
 
     def restore(self, translations: Sequence[Translation]) -> Translation:
         """Restore the tags in the translation and its alternatives; the alignment is that of the words without tags."""
-        blocks = self.parsed.blocks
         unaligned = sum(
             tag_projection.count_unaligned_tags(block, _get_links(translation))
-            for block, translation in zip(blocks, translations, strict=True)
+            for block, translation in zip(self.blocks, translations, strict=True)
             if translation.tokens  # else there was nothing to translate
         )
-        plain = [Segment("", block.plain_text, "\n") for block in blocks]
+        plain = [Segment("", block.plain_text, "\n") for block in self.blocks]
         translations = keep_untranslated(plain, translations)
         whole = join_segments("".join(segment.text + "\n" for segment in plain), plain, translations)
         others = [
@@ -138,26 +101,32 @@ class MarkupText(NamedTuple):
 
 def protect_markup(text: str) -> ProtectedText:
     """Protect tags, placeholders and URLs of a text."""
-    return MarkupText(text, markup.parse_markup(text))
+    parsed = markup.parse_markup(text)
+    return MarkupText(text, parsed.blocks, parsed)
 
 
 def protect_urls(text: str) -> ProtectedText:
     """Protect the URLs and e-mail addresses of plain text."""
     if not URL_OR_PLACEHOLDER.search(text):
-        return PlainText(text)
-    segments, line_markup, before = [], [], ""
+        return protect_nothing(text)
+    segments, blocks, before = [], [], ""
     for line in LINE_BREAK.split(text):
         segment = split_outer_whitespace(line)
         inline = markup.parse_inline_markup(segment.text, is_markup=False, protected_span=URL_OR_PLACEHOLDER)
         if markup.has_translatable_text(inline):
             segments.append(segment._replace(before=before + segment.before))
-            line_markup.append(inline)
+            blocks.append(inline)
             before = ""
         else:
             before += line
     if segments:
         segments[-1] = segments[-1]._replace(after=segments[-1].after + before)
-    return TextWithUrls(text, segments, line_markup)
+    return TextWithUrls(text, blocks, segments)
+
+
+def protect_nothing(text: str) -> ProtectedText:
+    """Translate a text as it is."""
+    return ProtectedText(text, [markup.InlineMarkup(text, [])])
 
 
 def _get_links(translation: Translation) -> list[tuple[int, int]]:

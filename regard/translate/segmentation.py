@@ -7,18 +7,22 @@ sentences; a sentence that is still too long between clauses, then between words
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
+from regard.evaluate import Link
 from regard.search import Floats, Phrase
 from regard.translate.word_alignment import Alignment
 
 LINE_BREAK = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 CLAUSE_BREAK = re.compile(r"(?<=[,;:–—])\s+|(?<=[、，；：])")
 WORD_BREAK = re.compile(r"\s+")
+WORD = re.compile(r"\S+")
 
 
 class Segment(NamedTuple):
@@ -172,49 +176,18 @@ def _join_one_rank(source: str, segments: Sequence[Segment], translations: Seque
     """Join one translation of each segment."""
     parts = list(zip(segments, translations, strict=True))
     alignment = _join_alignments(source, parts)
-    attentions = (
-        [translation.attention for translation in translations if translation.attention is not None]
-        if alignment
-        else []
-    )
+    attentions = [one.attention for one in translations if one.attention is not None and alignment]
     return Translation(
         source,
         "".join(segment.before + translation.text + segment.after for segment, translation in parts),
         sum(translation.score for translation in translations),
         [token for translation in translations for token in translation.tokens],
         [token for translation in translations for token in translation.source_tokens],
-        _block_diagonal(attentions) if attentions else None,
+        torch.block_diag(*map(torch.from_numpy, attentions)).numpy() if attentions else None,  # type: ignore[no-untyped-call]
         alignment,
         all(translation.ended for translation in translations),
         untranslated=sum(translation.untranslated for translation in translations),
     )
-
-
-def _block_diagonal(matrices: Sequence[Floats]) -> Floats:
-    """Return a block-diagonal matrix."""
-    whole = np.zeros((sum(len(part) for part in matrices), sum(part.shape[1] for part in matrices)), dtype=np.float32)
-    row = column = 0
-    for part in matrices:
-        whole[row : row + len(part), column : column + part.shape[1]] = part
-        row, column = row + len(part), column + part.shape[1]
-    return whole
-
-
-class _WordCounter:
-    """Count the words of a text that comes in parts; a word may be cut in two."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.is_inside_word = False  # True if the last part ended in the middle of a word
-
-    def add_text(self, text: str) -> int:
-        """Add a part; return the index of the word that it begins with."""
-        if not text:
-            return self.count
-        first = self.count - (self.is_inside_word and not text[0].isspace())
-        self.count = first + len(text.split())
-        self.is_inside_word = not text[-1].isspace()
-        return first
 
 
 def _join_alignments(source: str, parts: Sequence[tuple[Segment, Translation]]) -> Alignment | None:
@@ -222,19 +195,19 @@ def _join_alignments(source: str, parts: Sequence[tuple[Segment, Translation]]) 
     if any(translation.alignment is None for _, translation in parts if translation.tokens):
         return None
     target = "".join(segment.before + translation.text + segment.after for segment, translation in parts)
-    soft = np.zeros((len(target.split()), len(source.split())), dtype=np.float32)
-    pairs = []
-    source_words, target_words = _WordCounter(), _WordCounter()
+    source_ends, target_ends = ([word.end() for word in WORD.finditer(text)] for text in (source, target))
+    soft = np.zeros((len(target_ends), len(source_ends)), dtype=np.float32)
+    pairs: set[Link] = set()
+    source_offset = target_offset = 0
     for segment, translation in parts:
-        source_words.add_text(segment.before)
-        target_words.add_text(segment.before)
-        left, right = source_words.add_text(segment.text), target_words.add_text(translation.text)
+        source_offset += len(segment.before)
+        target_offset += len(segment.before)
         if translation.alignment is not None:
+            # The words that contain these offsets or follow them: a segment may begin inside a word.
+            left, right = bisect_right(source_ends, source_offset), bisect_right(target_ends, target_offset)
             rows, columns = translation.alignment.soft.shape
             soft[right : right + rows, left : left + columns] += translation.alignment.soft
-            pairs += [
-                (left + source_word, right + target_word) for source_word, target_word in translation.alignment.pairs
-            ]
-        source_words.add_text(segment.after)
-        target_words.add_text(segment.after)
-    return Alignment(source.split(), target.split(), soft, sorted(set(pairs)))
+            pairs.update((left + word, right + target_word) for word, target_word in translation.alignment.pairs)
+        source_offset += len(segment.text + segment.after)
+        target_offset += len(translation.text + segment.after)
+    return Alignment(source.split(), target.split(), soft, sorted(pairs))

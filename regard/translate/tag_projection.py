@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -203,7 +203,7 @@ class TagPlacer:
         for node in nodes:
             is_after_longest |= node is longest or (longest is None and node.start > source_low)
             start, end = (low, high) if node is longest else (high, high) if is_after_longest else (low, low)
-            placed_nodes.append(TagNode(node.opening, start, node.closing, end, node.spaces_around, node.added_spaces))
+            placed_nodes.append(replace(node, start=start, end=end))
         self.fill_empty_pairs(nodes, placed_nodes, low, high)
         for node, placed in zip(nodes, placed_nodes, strict=True):
             placed.children = self.place_around_sentence(node.children, node.start, placed.start, placed.end)
@@ -229,9 +229,7 @@ class TagPlacer:
             boundary = self.find_sentence_boundary(node.start) if ANY_TAG.fullmatch(node.opening) else None
             start = end = self.find_position(node.start) if boundary is None else boundary
         start = min(max(start, low), high)
-        return TagNode(
-            node.opening, start, node.closing, min(max(end, start), high), node.spaces_around, node.added_spaces
-        )
+        return replace(node, start=start, end=min(max(end, start), high))
 
     def count_needed(self, node: TagNode) -> int:
         """Count the words that a tag needs so that it is not empty, nor any pair inside it that had words."""

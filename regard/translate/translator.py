@@ -31,7 +31,7 @@ from regard.translate.backends.exports import LoadedRun
 from regard.translate.backends.torch import BATCH_TOKENS, TorchBackend, make_batch
 from regard.translate.lexical_options import find_unknown_replacements, replace_unknown
 from regard.translate.options import CompiledOptions, Options, compile_options
-from regard.translate.protected_spans import PlainText, PreparedTexts, protect_markup, protect_urls
+from regard.translate.protected_spans import PreparedTexts, protect_markup, protect_nothing, protect_urls
 from regard.translate.segmentation import EncodedSegment, Segment, Translation, split_into_segments
 from regard.translate.word_alignment import Alignment, TokenizedWords, align_words, shift_to_next_step
 
@@ -118,7 +118,7 @@ class Translator:
             check_unicode(text)
         options = compiled.options
         # 1. Protect.
-        protect = protect_markup if options.tags else protect_urls if options.addresses else PlainText
+        protect = protect_markup if options.tags else protect_urls if options.addresses else protect_nothing
         protected = list(map(protect, texts))
         plain = [text for protected_text in protected for text in protected_text.translatable_texts]
         # 2. Segment.
