@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -12,12 +13,13 @@ import typer
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.translate import Options, Translation
-if TYPE_CHECKING:
     from regard.data.readers.dispatch import Pair
+    from regard.translate import Options, Translation
 
 
-SEARCH_PANEL, WORDS_PANEL, SAMPLING_PANEL = "Search", "Words", "Sampling"
+_search_option, _words_option, _sampling_option, _speed_option = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Search", "Words", "Sampling", "Speed")
+)
 
 Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
 NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations per line, the best first.")]
@@ -35,101 +37,59 @@ Domain = Annotated[str | None, typer.Option(help="Domain tag of the text, for a 
 Tags = Annotated[bool, typer.Option("--tags", help="Keep inline tags and placeholders, placed by word alignment.")]
 
 LengthPenalty = Annotated[
-    str,
-    typer.Option(
-        help="Length penalty: 0 prefers short translations, 1 longer ones; or `average`.", rich_help_panel=SEARCH_PANEL
-    ),
+    str, _search_option(help="Length penalty: 0 prefers short translations, 1 longer ones; or `average`.")
 ]
-CoveragePenalty = Annotated[
-    float, typer.Option(help="Coverage penalty for source words without attention.", rich_help_panel=SEARCH_PANEL)
-]
-MaxLength = Annotated[
-    int | None, typer.Option(min=1, help="Maximum tokens of a translation.", rich_help_panel=SEARCH_PANEL)
-]
-MinLength = Annotated[int, typer.Option(min=1, help="Minimum tokens of a translation.", rich_help_panel=SEARCH_PANEL)]
-NoRepeat = Annotated[
-    int | None, typer.Option(min=1, help="Forbid repeated n-grams of this length.", rich_help_panel=SEARCH_PANEL)
-]
+CoveragePenalty = Annotated[float, _search_option(help="Coverage penalty for source words without attention.")]
+MaxLength = Annotated[int | None, _search_option(min=1, help="Maximum tokens of a translation.")]
+MinLength = Annotated[int, _search_option(min=1, help="Minimum tokens of a translation.")]
+NoRepeat = Annotated[int | None, _search_option(min=1, help="Forbid repeated n-grams of this length.")]
 
-Prefix = Annotated[
-    str, typer.Option(help="Target prefix: the beginning of each translation.", rich_help_panel=WORDS_PANEL)
-]
+Prefix = Annotated[str, _words_option(help="Target prefix: the beginning of each translation.")]
 Force = Annotated[
-    list[str] | None,
-    typer.Option(help="Word or phrase that each translation must contain; repeatable.", rich_help_panel=WORDS_PANEL),
+    list[str] | None, _words_option(help="Word or phrase that each translation must contain; repeatable.")
 ]
-Forbid = Annotated[
-    list[str] | None,
-    typer.Option(help="Word or phrase that no translation may contain; repeatable.", rich_help_panel=WORDS_PANEL),
-]
-Glossary = Annotated[
-    Path | None,
-    typer.Option(help="Glossary file: term, tab, required translation, one per line.", rich_help_panel=WORDS_PANEL),
-]
-ReplaceUnknown = Annotated[
-    bool,
-    typer.Option("--replace-unknown", help="Replace <unk> by the aligned source word.", rich_help_panel=WORDS_PANEL),
-]
+Forbid = Annotated[list[str] | None, _words_option(help="Word or phrase that no translation may contain; repeatable.")]
+Glossary = Annotated[Path | None, _words_option(help="Glossary file: term, tab, required translation, one per line.")]
+ReplaceUnknown = Annotated[bool, _words_option("--replace-unknown", help="Replace <unk> by the aligned source word.")]
 Dictionary = Annotated[
-    Path | None,
-    typer.Option(
-        help="For --replace-unknown: source word, tab, target word, one per line.", rich_help_panel=WORDS_PANEL
-    ),
+    Path | None, _words_option(help="For --replace-unknown: source word, tab, target word, one per line.")
 ]
 
-Sample = Annotated[
-    bool, typer.Option("--sample", help="Sample translations instead of beam search.", rich_help_panel=SAMPLING_PANEL)
-]
-Temperature = Annotated[
-    float, typer.Option(help="Sampling temperature; below 1 favours likely tokens.", rich_help_panel=SAMPLING_PANEL)
-]
-TopK = Annotated[
-    int | None, typer.Option(min=1, help="Sample from the k most probable tokens.", rich_help_panel=SAMPLING_PANEL)
-]
+Sample = Annotated[bool, _sampling_option("--sample", help="Sample translations instead of beam search.")]
+Temperature = Annotated[float, _sampling_option(help="Sampling temperature; below 1 favours likely tokens.")]
+TopK = Annotated[int | None, _sampling_option(min=1, help="Sample from the k most probable tokens.")]
 TopP = Annotated[
-    float,
-    typer.Option(
-        help="Nucleus sampling: sample from the most probable tokens with this total probability.",
-        rich_help_panel=SAMPLING_PANEL,
-    ),
+    float, _sampling_option(help="Nucleus sampling: sample from the most probable tokens with this total probability.")
 ]
-Seed = Annotated[int, typer.Option(help="Random seed for --sample.", rich_help_panel=SAMPLING_PANEL)]
+Seed = Annotated[int, _sampling_option(help="Random seed for --sample.")]
 
-
-SPEED_PANEL = "Speed"
 AUTO, RAY = "auto", "ray"
 
 EngineName = Annotated[
     str,
-    typer.Option(
+    _speed_option(
         "--engine",
         help="Decoding backend. `torch`; `onnx`: ONNX Runtime on the CPU; `ctranslate2`: on the CPU, for Transformers; "
         "`auto`: what `regard export` wrote, else torch (with `--precision int8` torch first, if possible); `ray`: "
         "workers on a Ray cluster, for millions of lines.",
-        rich_help_panel=SPEED_PANEL,
     ),
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(
-        help="`fp32`, or `int8`: faster, with nearly the same translations; with torch for Transformers only.",
-        rich_help_panel=SPEED_PANEL,
+    _speed_option(
+        help="`fp32`, or `int8`: faster, with nearly the same translations; with torch for Transformers only."
     ),
 ]
 Shortlist = Annotated[
     bool,
-    typer.Option(
+    _speed_option(
         "--shortlist",
         help="Restrict the output vocabulary to the shortlist of `regard export --to shortlist`: faster, with nearly "
         "the same translations; for torch and onnx on a CPU.",
-        rich_help_panel=SPEED_PANEL,
     ),
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Workers of --engine ray; default: one per GPU, or one per core.", rich_help_panel=SPEED_PANEL
-    ),
+    int | None, _speed_option(min=1, help="Workers of --engine ray; default: one per GPU, or one per core.")
 ]
 TranslateChunks = Callable[[Iterable[Sequence[str]]], Iterator[list["Translation"]]]
 
