@@ -57,10 +57,6 @@ class DistributedContext:
             dist.all_reduce(tensor)
             tensor /= self.world_size
 
-    def is_true_on_any_rank(self, condition: bool) -> bool:
-        """Return whether the condition holds on at least one rank."""
-        return self.all_reduce_sum([float(condition)])[0] > 0
-
     def broadcast_from_rank0(self, numbers: Sequence[float]) -> list[float]:
         """Return the numbers of rank 0 on all ranks; rank 0 may take up to `LONG_TIMEOUT`."""
         return self._all_reduce([number if self.is_rank0 else 0.0 for number in numbers], self.long_group)

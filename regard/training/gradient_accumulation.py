@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,13 +16,6 @@ from regard.recipes import TrainingSettings
 from regard.tasks.batched_inference import is_out_of_memory
 from regard.training.distributed import DistributedContext, ModelWithLoss, gather_full_tensor, wrap_ddp
 from regard.training.precision import build_autocast, build_grad_scaler, seed_generators
-
-
-class AccumulatedLoss(NamedTuple):
-    """Result of gradient accumulation."""
-
-    loss: Tensor  # summed loss of this rank's batches
-    micro_batches: int  # number of micro-batches that each batch was split into
 
 
 class GradientAccumulator:
@@ -45,16 +37,23 @@ class GradientAccumulator:
         self.is_sharded = settings.shard and distributed.world_size > 1
         self.ddp_model = None if self.is_sharded else wrap_ddp(model_with_loss, distributed, device)
 
-    def accumulate(self, batches: Sequence[Batch], step: int, micro_batches: int) -> AccumulatedLoss:
-        """Accumulate the gradients; if one rank runs out of memory, all ranks retry with smaller micro-batches."""
+    def accumulate(self, batches: Sequence[Batch], step: int, micro_batches: int) -> tuple[Tensor, int]:
+        """Accumulate the gradients; return the summed loss of this rank's batches, and the number of micro-batches.
+
+        Each batch is split into `micro_batches`. If one rank runs out of memory, all ranks retry with smaller ones.
+        """
+        # 1. The number that the loss is divided by, over all ranks.
         total = max(1.0, self.distributed.all_reduce_sum([self.model_with_loss.compute_loss_denominator(batches)])[0])
         longest = max(batch.num_rows for batch in batches)
         while True:
+            # 2. Forward and backward passes of all micro-batches.
             self.model_with_loss.zero_grad()
             loss = self._try_accumulate(batches, total, step, micro_batches)
-            if not self.distributed.is_true_on_any_rank(loss is None):
+            # 3. Out of memory on one rank: split further on all ranks.
+            failed, divisible = self.distributed.all_reduce_sum([float(loss is None), float(micro_batches < longest)])
+            if not failed:
                 break
-            if self.distributed.all_reduce_sum([float(micro_batches < longest)])[0] == 0:
+            if not divisible:
                 raise UserError(
                     f"out of memory with a single example per batch; choose a smaller data.max_length or a smaller "
                     f"model (training.batch_tokens={self.settings.batch_tokens})"
@@ -65,9 +64,13 @@ class GradientAccumulator:
             )
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
-        self._all_reduce_gradients()
+        # 4. Sum of the gradients of all ranks: a zero loss through DDP, whose hooks reduce the existing `.grad`.
+        if self.ddp_model:
+            self.ddp_model(None).backward()
+            for buffer in self.model_with_loss.buffers():  # such as the moving baseline of hard attention
+                self.distributed.all_reduce_mean_(buffer)
         assert loss is not None
-        return AccumulatedLoss(loss * total, micro_batches)
+        return loss * total, micro_batches
 
     def _try_accumulate(self, batches: Sequence[Batch], total: float, step: int, micro_batches: int) -> Tensor | None:
         """Return the summed loss of all batches after accumulating their gradients; None if out of memory."""
@@ -98,13 +101,6 @@ class GradientAccumulator:
             self.scaler.scale(loss * self.distributed.world_size).backward()  # type: ignore[no-untyped-call]
         return loss.detach().float()
 
-    def _all_reduce_gradients(self) -> None:
-        """All-reduce gradients by a zero-loss backward through DDP, whose hooks reduce the existing `.grad`."""
-        if self.ddp_model:
-            self.ddp_model(None).backward()
-            for buffer in self.model_with_loss.buffers():  # such as the moving baseline of hard attention
-                self.distributed.all_reduce_mean_(buffer)
-
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Run the optimizer; raise UserError if its state does not fit into memory."""
         try:
@@ -121,6 +117,5 @@ class GradientAccumulator:
         """Clip the gradient norm; return the norm before clipping."""
         self.scaler.unscale_(optimizer)
         limit = float("inf") if self.settings.clip is None else self.settings.clip
-        return gather_full_tensor(torch.nn.utils.clip_grad_norm_(self.model_with_loss.parameters(), limit)).to(
-            self.device
-        )
+        norm = torch.nn.utils.clip_grad_norm_(self.model_with_loss.parameters(), limit)
+        return gather_full_tensor(norm).to(self.device)

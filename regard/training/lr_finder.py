@@ -26,7 +26,7 @@ class LearningRatePoint(NamedTuple):
 
 def sweep_learning_rates(trainer: Trainer, updates: int = _NUM_UPDATES) -> list[LearningRatePoint]:
     """Train for `updates` updates with exponentially rising rates; stop early if the loss diverges."""
-    gradients = trainer.accumulator
+    trainer.schedule = lambda step, epoch: MIN_RATE * (MAX_RATE / MIN_RATE) ** ((step - 1) / max(1, updates - 1))
     points: list[LearningRatePoint] = []
     mean = 0.0
     with (
@@ -36,16 +36,10 @@ def sweep_learning_rates(trainer: Trainer, updates: int = _NUM_UPDATES) -> list[
     ):
         task = progress.add_task("trying rates", total=updates, note="")
         for index, update_batches in zip(range(updates), batch_stream, strict=False):
-            rate = MIN_RATE * (MAX_RATE / MIN_RATE) ** (index / max(1, updates - 1))
-            for group in trainer.optimizer.param_groups:
-                group["lr"] = rate
-            targets = sum(batch.num_targets for batch in update_batches.batches)
-            loss = float(gradients.accumulate(update_batches.batches, index + 1, 1).loss) / max(1, targets)
-            gradients.clip_norm(trainer.optimizer)
+            step_metrics, _ = trainer.train_step(update_batches)
+            loss, rate = step_metrics["loss"], step_metrics["learning_rate"]
             mean = _SMOOTHING * mean + (1 - _SMOOTHING) * loss
             points.append(LearningRatePoint(rate, mean / (1 - _SMOOTHING ** (index + 1))))
-            gradients.step(trainer.optimizer)
-            gradients.scaler.update()
             if not math.isfinite(loss) or points[-1].loss > _DIVERGENCE_FACTOR * min(point.loss for point in points):
                 break
             progress.update(task, advance=1, note=f"{rate:.1e}: loss {points[-1].loss:.2f}")

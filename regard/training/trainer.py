@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,6 +75,7 @@ class Trainer:
         self.device = device
         self.distributed = distributed
         self.optimizer = build_optimizer(model, settings)
+        self.schedule: Callable[[int, float], float] = partial(compute_learning_rate, settings)
         self.ema = ExponentialMovingAverage(model, settings.ema)
         self.train_state = TrainState()
         self.sampler = TokenBatchSampler(
@@ -168,14 +170,14 @@ class Trainer:
         state, batches, step = self.train_state, update_batches.batches, self.train_state.step + 1
         # 1. Learning rate, a function of step and epoch.
         epoch = self.sampler.compute_epochs(state.data_position)
-        rate = compute_learning_rate(self.settings, step, epoch)
+        rate = self.schedule(step, epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         # 2. Forward and backward passes of all micro-batches, summed over batches and ranks.
-        accumulated = self.accumulator.accumulate(batches, step, state.micro_batches)
+        loss_tensor, micro_batches = self.accumulator.accumulate(batches, step, state.micro_batches)
         # 3. Clip the gradient norm.
         norm_tensor = self.accumulator.clip_norm(self.optimizer)
-        local_loss, norm = torch.stack([accumulated.loss, norm_tensor.to(accumulated.loss.dtype)]).tolist()
+        local_loss, norm = torch.stack([loss_tensor, norm_tensor.to(loss_tensor.dtype)]).tolist()
         # 4. Sum losses, tokens and received signals over ranks. The loss is per token, like the dev loss.
         signal_flags = [float(self.stop_signals.received_signal == number) for number in STOP_SIGNALS]
         counts = [sum(batch.num_targets for batch in batches), sum(batch.num_tokens for batch in batches)]
@@ -190,7 +192,7 @@ class Trainer:
             self.ema.update(step)
         self.accumulator.scaler.update()
         # 6. Advance the state, which a checkpoint saves.
-        state.step, state.data_position, state.micro_batches = step, update_batches.position, accumulated.micro_batches
+        state.step, state.data_position, state.micro_batches = step, update_batches.position, micro_batches
         self._count_skipped_update(is_finite, loss, norm)
         # 7. Metrics.
         self.throughput.tokens += tokens

@@ -411,10 +411,10 @@ def test_accumulated_gradients_equal_those_of_one_large_batch(tmp_path: Path) ->
         if parameter.grad is not None
     }
     together = trainer.dataset.make_batch(np.concatenate(rows), 0)
-    found = gradients.accumulate([together], 1, 1)
+    loss, _ = gradients.accumulate([together], 1, 1)
     for name, parameter in trainer.model.named_parameters():
         torch.testing.assert_close(parameter.grad, accumulated[name])
-    assert float(found.loss) == pytest.approx(trainer.model.loss_sum(*together).item(), rel=1e-5)
+    assert float(loss) == pytest.approx(trainer.model.loss_sum(*together).item(), rel=1e-5)
 
 
 class LimitedMemory(torch.nn.Module):
