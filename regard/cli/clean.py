@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.inspect import Data, Source, Target
+from regard.cli.inspect import Data, Source, Target, peek_corpus
 from regard.cli.stdio import restore_default_sigpipe
 
 AUTO, ANY = "auto", "any"
@@ -47,13 +47,11 @@ def clean(
     from regard.cli.stdio import show_item_progress
     from regard.corpus import filters
     from regard.corpus.writers import STANDARD_OUTPUT, open_pair_writer
-    from regard.data.readers import dispatch
 
     restore_default_sigpipe()
-    first, pairs = filters.peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
-    if not first:
-        raise dispatch.make_empty_corpus_error(data)
-    scripts = _choose_scripts((source_script, target_script), filters.find_main_scripts(first))
+    first, pairs = peek_corpus(data, source, target)
+    detected = filters.find_main_scripts(first)
+    scripts = _choose_script(source_script, detected[0]), _choose_script(target_script, detected[1])
     limits: dict[str, Any] = {
         "min_words": min_words,
         "max_words": max_words,
@@ -73,28 +71,18 @@ def clean(
         typer.echo(_format_clean_report(report), err=True)
 
 
-def _choose_scripts(
-    requested: tuple[str, str], detected: tuple[str | None, str | None]
-) -> tuple[str | None, str | None]:
-    """Return the script of each side; None: any script."""
+def _choose_script(name: str, detected: str | None) -> str | None:
+    """Return the script that one side must have; None: any script."""
     from regard.data.unicode_scripts import check_script_name
 
-    source, target = (
-        script if name == AUTO else None if name == ANY else check_script_name(name)
-        for name, script in zip(requested, detected, strict=True)
-    )
-    return source, target
+    return detected if name == AUTO else None if name == ANY else check_script_name(name)
 
 
 def _format_clean_report(report: dict[str, Any]) -> str:
     """Format the counts as a table."""
     rows = [("read", report["read"]), *report["dropped"].items(), ("kept", report["kept"])]
     width = max(len(f"{count:,}") for _, count in rows)
-    lines = [f"{name:<12}{count:>{width},}  {_format_fraction(count, report['read'])}" for name, count in rows]
+    total = report["read"]
+    lines = [f"{name:<12}{count:>{width},}  {100 * count / total:5.1f} %" for name, count in rows]
     scripts = ", ".join(f"{side} {name or 'any'}" for side, name in report["scripts"].items())
     return "\n".join([*lines, f"scripts     {scripts}"])
-
-
-def _format_fraction(count: int, total: int) -> str:
-    """Format a count as a percentage of all pairs."""
-    return f"{100 * count / total:5.1f} %" if total else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,8 +53,8 @@ def get(
 
 def _swap_languages(name: str) -> str:
     """Return `corpus-en-de` for `corpus-de-en`."""
-    *first, source, target = ["", "", *name.split("-")]
-    return "-".join([*first[2:], target, source])
+    *first, source, target = ["", *name.split("-")]
+    return "-".join([*first[1:], target, source])
 
 
 def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:
@@ -82,8 +82,8 @@ def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, tru
             name = path.name
             task = progress.add_task(f"{name}, KB", total=None, note="")
 
-            def update_progress(done: int, total: int | None, task: object = task) -> None:
-                progress.update(task, completed=done >> 10, total=total and total >> 10)  # type: ignore[arg-type]
+            def update_progress(done: int, total: int | None, task: Any = task) -> None:
+                progress.update(task, completed=done >> 10, total=total and total >> 10)
 
             downloaded = download_file(address, path, download.sha256, update_progress)
             if not downloaded.had_known_checksum:

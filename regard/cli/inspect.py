@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.stdio import restore_default_sigpipe
+
+if TYPE_CHECKING:
+    from regard.data.readers.dispatch import Pair
 
 BAR_WIDTH = 24
 
@@ -35,19 +39,27 @@ def inspect(
     Example: regard data inspect memory.tmx
     """
     from regard.cli.stdio import show_item_progress
-    from regard.corpus.filters import find_main_scripts, make_default_filters, peek_pairs
+    from regard.corpus.filters import find_main_scripts, make_default_filters
     from regard.corpus.statistics import CorpusStatistics
-    from regard.data.readers import dispatch
 
     restore_default_sigpipe()
-    first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
-    if not first:
-        raise dispatch.make_empty_corpus_error(data)
+    first, pairs = peek_corpus(data, source, target)
     statistics = CorpusStatistics(make_default_filters(find_main_scripts(first)), samples, seed)
     for pair in show_item_progress(pairs, "inspecting"):
         statistics.add_pair(pair)
     report = statistics.to_dict()
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else _format_inspection(report))
+
+
+def peek_corpus(data: list[Path], source: str | None, target: str | None) -> tuple[list[Pair], Iterator[Pair]]:
+    """Return the first pairs of a corpus, and an iterator over all of them; raise a UserError if there are none."""
+    from regard.corpus.filters import peek_pairs
+    from regard.data.readers import dispatch
+
+    first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
+    if not first:
+        raise dispatch.make_empty_corpus_error(data)
+    return first, pairs
 
 
 def _format_inspection(report: dict[str, Any]) -> str:
@@ -58,8 +70,7 @@ def _format_inspection(report: dict[str, Any]) -> str:
     ]
     for side in ("source", "target"):
         rows += [("", ""), *_format_side(side, report[side])]
-    ratio = report["ratio"]
-    if ratio:
+    if ratio := report["ratio"]:
         shown = {"mean": "mean", "median": "median", "p5": "5 %", "p95": "95 %"}
         words = ", ".join(f"{label} {ratio[name]:.2f}" for name, label in shown.items())
         rows += [("", ""), ("ratio", f"{words} (target words per source word)")]
@@ -75,12 +86,8 @@ def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
         (name, f"{side['characters']:,} characters, {side['distinct_characters']:,} distinct; {side['empty']:,} empty")
     ]
     if side["scripts"]:
-        rows.append(
-            (
-                "scripts",
-                ", ".join(f"{script} {_format_percent(fraction)}" for script, fraction in side["scripts"].items()),
-            )
-        )
+        fractions = (f"{script} {_format_percent(fraction)}" for script, fraction in side["scripts"].items())
+        rows.append(("scripts", ", ".join(fractions)))
     if words := side["words"]:
         figures = f"mean {words['mean']:.1f}, median {words['median']}, 95 % {words['p95']}, longest {words['max']:,}"
         rows.append(("words", figures))

@@ -26,10 +26,9 @@ def unpack_members(
     archive: Path, outputs: Mapping[str, tuple[Path, LineTransform]], max_bytes: int | None = None
 ) -> None:
     """Write members of an archive to the given paths, each through its line transform, at most `max_bytes` in all."""
-    limit = _SizeLimit(
-        archive,
-        max_bytes if max_bytes is not None else max(_MIN_SIZE_LIMIT, _MAX_COMPRESSION_RATIO * archive.stat().st_size),
-    )
+    if max_bytes is None:
+        max_bytes = max(_MIN_SIZE_LIMIT, _MAX_COMPRESSION_RATIO * archive.stat().st_size)
+    limit = _SizeLimit(archive, max_bytes)
     with _open_members(archive) as openers:
         for name, (path, transform) in outputs.items():
             if name not in openers:

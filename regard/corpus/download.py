@@ -156,16 +156,12 @@ def _start_or_resume(response: Any, part: PartialDownload) -> int | None:
     """Prepare the partial file for appending or from the start, and return the length of the complete file."""
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
         content_range = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
-        if (
-            content_range
-            and int(content_range[1]) == part.count_bytes()
-            and int(content_range[2]) == part.read_metadata().get("length")
-        ):
-            return int(content_range[2])
+        start, total = map(int, content_range.groups()) if content_range else (None, None)
+        if total is not None and (start, total) == (part.count_bytes(), part.read_metadata().get("length")):
+            return total
         part.remove_files()
         raise InterruptedTransferError("the file changed while it was being fetched")
-    content_length = response.headers.get("Content-Length", "")
-    length = int(content_length) if content_length.isdecimal() else None
+    length: int | None = response.length  # None without a Content-Length
     etag = response.headers.get("ETag", "")
     strong_etag = etag if etag and not etag.startswith("W/") else None  # a weak ETag does not guarantee identical bytes
     part.create_empty(strong_etag or response.headers.get("Last-Modified"), length)

@@ -189,7 +189,7 @@ def make_default_filters(
         "long": {"max_words": max_words},
         "ratio": {"max_ratio": max_ratio},
         "letters": {"min_fraction": min_letters},
-        "script": dict(zip(("source", "target"), scripts, strict=True)),
+        "script": {"source": scripts[0], "target": scripts[1]},
     }
     return [make_filter(name, **limits.get(name, {})) for name in _RULES if name != "same-source" or unique_source]
 
@@ -220,10 +220,8 @@ def _normalize_for_comparison(text: str) -> str:
 def compute_letter_fraction(text: str) -> float:
     """Return the fraction of letters and their combining marks among all characters except white space."""
     characters = "".join(text.split())
-    num_others = sum(
-        not unicodedata.category(character).startswith("M") for character in _NON_LETTER.findall(characters)
-    )
-    return 1 - num_others / len(characters) if characters else 0.0
+    others = [other for other in _NON_LETTER.findall(characters) if not unicodedata.category(other).startswith("M")]
+    return 1 - len(others) / len(characters) if characters else 0.0
 
 
 def _is_in_other_script(text: str, expected_script: str | None) -> bool:

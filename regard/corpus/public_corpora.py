@@ -74,19 +74,17 @@ def _choose_transform(member: str) -> LineTransform:
 
 def _build_corpus(family: Mapping[str, Any], pair: str, values: Mapping[str, str]) -> PublicCorpus:
     """Build the corpus of a language pair by the templates of its family in `public_corpora.yaml`."""
-    sides = pair.split("-")
+    sides, remote_files, checksums = pair.split("-"), [], family.get("sha256", {})
     values = {**values, "pair": pair, "first": sides[0], "last": sides[1]}
-    remote_files = []
     for url_template, member_templates in family["files"].items():
         for sides_of_file in [[side] for side in sides] if "{side}" in url_template else [sides]:
+            members = {}
+            for template, name in member_templates.items():
+                for side in sides_of_file:
+                    member = template.format(side=side, **values)
+                    members[member] = (name.format(side=side, **values), _choose_transform(member))
             url = url_template.format(side=sides_of_file[0], **values)
-            names = {
-                member.format(side=side, **values): name.format(side=side, **values)
-                for member, name in member_templates.items()
-                for side in sides_of_file
-            }
-            members = {member: (name, _choose_transform(member)) for member, name in names.items()}
-            remote_files.append(RemoteFile(url, members, family.get("sha256", {}).get(url.rpartition("/")[2])))
+            remote_files.append(RemoteFile(url, members, checksums.get(url.rpartition("/")[2])))
     return PublicCorpus(family["description"].format(**values), family["licence"], values["size"], tuple(remote_files))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,9 @@ from regard.corpus.filters import FilterPipeline, PairFilter, count_words, hash_
 from regard.data.sentence_pair import Pair
 from regard.data.unicode_scripts import count_scripts
 
-_HISTOGRAM_BINS = (0, 1, 6, 11, 16, 21, 31, 41, 61, 81, 101, 201)  # number of words at which a bin begins
+# Number of words at which a bin begins, and its name.
+_HISTOGRAM_BINS = {0: "0", 1: "1-5", 6: "6-10", 11: "11-15", 16: "16-20", 21: "21-30", 31: "31-40", 41: "41-60"}
+_HISTOGRAM_BINS |= {61: "61-80", 81: "81-100", 101: "101-200", 201: "201+"}
 
 
 class SideStatistics:
@@ -125,19 +128,8 @@ def find_quantile(counts: Mapping[float, int], fraction: float) -> float:
 
 def make_length_histogram(lengths: Mapping[float, int]) -> dict[str, int]:
     """Return the number of sentences by number of words, without empty bins at either end."""
-    ends = [*_HISTOGRAM_BINS[1:], None]
-    bins = {
-        _format_bin(start, end): sum(
-            n for length, n in lengths.items() if start <= length and (end is None or length < end)
-        )
-        for start, end in zip(_HISTOGRAM_BINS, ends, strict=True)
-    }
-    nonempty = [index for index, count in enumerate(bins.values()) if count]
-    return dict(list(bins.items())[nonempty[0] : nonempty[-1] + 1]) if nonempty else {}
-
-
-def _format_bin(start: int, end: int | None) -> str:
-    """Return the name of a bin: 1-5, 201+."""
-    if end is None:
-        return f"{start}+"
-    return str(start) if end == start + 1 else f"{start}-{end - 1}"
+    starts, counts = list(_HISTOGRAM_BINS), Counter[int]()
+    for length, count in lengths.items():
+        counts[bisect_right(starts, length) - 1] += count
+    bins = range(min(counts), max(counts) + 1) if counts else ()
+    return {_HISTOGRAM_BINS[starts[index]]: counts[index] for index in bins}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 from regard.data.readers.dispatch import find_format_suffix
 from regard.data.readers.text import DECOMPRESSORS
@@ -22,11 +22,7 @@ STANDARD_OUTPUT = Path("-")
 _LINE_ENDS, _COLUMN_ENDS = re.compile(r"[\r\n]+"), re.compile(r"[\t\r\n]+")
 
 
-class PairWriter(Protocol):
-    """Interface of a function that writes sentence pairs one by one."""
-
-    def __call__(self, pair: Pair) -> None:
-        """Write a pair."""
+PairWriter = Callable[[Pair], None]
 
 
 def _format_tsv(pair: Pair) -> str:
@@ -62,14 +58,10 @@ def open_pair_writer(paths: Sequence[Path], overwrite: bool = False) -> Iterator
 
 def _choose_line_format(paths: Sequence[Path]) -> Callable[[Pair], list[str]]:
     """Return a function that formats a pair as one line for each file."""
-    if len(paths) == 1 and (paths[0] == STANDARD_OUTPUT or find_format_suffix(paths[0]) in _LINE_FORMATS):
-        format_line = _LINE_FORMATS.get(find_format_suffix(paths[0]), _format_tsv)
+    formats = [_LINE_FORMATS.get(".tsv" if path == STANDARD_OUTPUT else find_format_suffix(path)) for path in paths]
+    if len(formats) == 1 and (format_line := formats[0]):
         return lambda pair: [format_line(pair)]
-    if (
-        len(paths) == 2
-        and not any(path == STANDARD_OUTPUT or find_format_suffix(path) in _LINE_FORMATS for path in paths)
-        and len(set(paths)) == 2
-    ):
+    if len(set(paths)) == 2 and formats == [None, None]:
         return lambda pair: [_LINE_ENDS.sub(" ", side) for side in pair]
     names = " ".join(map(str, paths)) or "nothing"
     raise UserError(
