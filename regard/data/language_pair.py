@@ -65,7 +65,7 @@ def are_different_languages(one: str | None, other: str | None) -> bool:
     return len(languages) == 2 and not ("no" in languages and languages & _NORWEGIAN)
 
 
-_LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
+_LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")  # en, deu, pt-BR, zh_Hans
 _SIDE_OPTIONS = ("which is {}", "--{}", "data.{}=")  # how messages name a side: in words, as an option, as a recipe key
 _REGION_SUFFIX = re.compile(r"[-_]([A-Za-z]{2}|[0-9]{3})$")
 
@@ -102,26 +102,19 @@ class LanguagePair(NamedTuple):
     is_final: bool
 
 
-def _is_language_code(name: str) -> bool:
-    """Return True if a name may be a language code: en, deu, pt-BR, zh_Hans."""
-    return _LANGUAGE_CODE.fullmatch(name) is not None
-
-
 def find_language_columns(names: Iterable[str], request: LanguageRequest) -> list[str]:
     """Return the column names that may be languages; `id` is taken for row numbers unless Indonesian is requested."""
-    codes = [name for name in dict.fromkeys(names) if _is_language_code(name)]
-    is_indonesian = "id" in (
-        find_language(code) for code in (request.source, request.target, *(request.from_file_name or ())) if code
-    )
+    codes = [name for name in dict.fromkeys(names) if _LANGUAGE_CODE.fullmatch(name)]
+    requested = (request.source, request.target, *(request.from_file_name or ()))
+    is_indonesian = "id" in (find_language(code) for code in requested if code)
     return codes if is_indonesian or len(codes) < 3 else [code for code in codes if code != "id"]
 
 
 def deduplicate_languages(codes: Iterable[str]) -> list[str]:
     """Return each language once, in order, by its most general code: `en` if there are both `en-US` and `en`."""
-    unique = list(dict.fromkeys(codes))
-    return list(
-        dict.fromkeys(min((other for other in unique if matches_language(code, other)), key=len) for code in unique)
-    )
+    unique = dict.fromkeys(codes)
+    general = (min((other for other in unique if matches_language(code, other)), key=len) for code in unique)
+    return list(dict.fromkeys(general))
 
 
 def merge_regions(codes: Sequence[str]) -> list[str]:
@@ -148,21 +141,14 @@ def choose_language_pair(
         raise _make_language_error(requested, available, where)
     if request.source and request.target:
         return LanguagePair(request.source, request.target, is_final=True)
-    if (
-        not requested
-        and request.from_file_name
-        and all(_has_language(available, code) for code in request.from_file_name)
-    ):
-        return LanguagePair(*request.from_file_name, is_final=True)
+    from_name = request.from_file_name
+    if not requested and from_name and all(_has_language(available, code) for code in from_name):
+        return LanguagePair(*from_name, is_final=True)
     languages = merge_regions(deduplicate_languages(available))
     if len(languages) < 2:
         raise UserError(f"{where} holds one language only ({format_languages(available)}); a pair has two")
-    if requested:
-        languages = [
-            code
-            for code in languages
-            if not matches_language(code, requested[0]) and not matches_language(requested[0], code)
-        ]
+    for known in requested:
+        languages = [code for code in languages if not _is_variant(code, known)]
     if len(languages) != 2 - len(requested):
         sides = [side for side, code in (("source", request.source), ("target", request.target)) if not code]
         which, options, keys = (" and ".join(form.format(side) for side in sides) for form in _SIDE_OPTIONS)
@@ -172,11 +158,18 @@ def choose_language_pair(
         )
     if requested:
         return LanguagePair(request.source or languages[0], request.target or languages[0], is_final=False)
-    if declared_source and (
-        matches_language(languages[1], declared_source) or matches_language(declared_source, languages[1])
-    ):
+    if declared_source and _is_variant(languages[1], declared_source):
         languages.reverse()
     return LanguagePair(languages[0], languages[1], is_final=False)
+
+
+def choose_columns(names: Iterable[str], request: LanguageRequest, where: str) -> tuple[str, str] | None:
+    """Choose the columns of source and target among those named by language codes; None if there are fewer than two."""
+    codes = find_language_columns(names, request)
+    if len(codes) < 2:
+        return None
+    pair = choose_language_pair(codes, request, where)
+    return find_matching_code(codes, pair.source) or "", find_matching_code(codes, pair.target) or ""
 
 
 def is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) -> bool:
@@ -184,12 +177,10 @@ def is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) ->
     if not any(codes):
         request.check_unnamed_file(where)
     if _match_as_far_as_known(codes, (request.source, request.target)):
-        name_is_reversed = (
-            request.from_file_name is not None
-            and not _match_as_far_as_known(codes, request.from_file_name)
-            and _match_as_far_as_known(codes[::-1], request.from_file_name)
-        )
-        return name_is_reversed and not (request.source or request.target)
+        name = request.from_file_name
+        if name is None or request.source or request.target:
+            return False
+        return not _match_as_far_as_known(codes, name) and _match_as_far_as_known(codes[::-1], name)
     if _match_as_far_as_known(codes[::-1], (request.source, request.target)):
         return True
     raise _make_language_error([code for code in (request.source, request.target) if code], codes, where)
@@ -198,6 +189,11 @@ def is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) ->
 def _match_as_far_as_known(codes: Sequence[str], wanted: Sequence[str | None]) -> bool:
     """Return True if two languages match the wanted ones, ignoring those that are unknown."""
     return all(not want or not code or matches_language(code, want) for code, want in zip(codes, wanted, strict=True))
+
+
+def _is_variant(one: str, other: str) -> bool:
+    """Return True if one of two codes is a variant of the other."""
+    return matches_language(one, other) or matches_language(other, one)
 
 
 def _has_language(available: Iterable[str], wanted: str) -> bool:

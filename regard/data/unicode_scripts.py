@@ -10,44 +10,17 @@ from functools import cache
 from regard.data.language_pair import normalize_language_code
 from regard.errors import UserError, format_suggestion
 
+_NAMES = (
+    "arabic armenian bengali cjk cyrillic devanagari ethiopic georgian greek gujarati gurmukhi hangul hebrew kannada "
+    "khmer lao latin malayalam mongolian myanmar oriya sinhala syriac tamil telugu thai tibetan"
+)
+_KNOWN_SCRIPTS = _NAMES.split()
 # By a word in the letters' Unicode names. A Japanese sentence mixes three of these scripts, so they count as one.
-_SCRIPTS_BY_NAME_WORD = {
-    "LATIN": "latin",
-    "GREEK": "greek",
-    "CYRILLIC": "cyrillic",
-    "ARMENIAN": "armenian",
-    "GEORGIAN": "georgian",
-    "HEBREW": "hebrew",
-    "ARABIC": "arabic",
-    "SYRIAC": "syriac",
-    "ETHIOPIC": "ethiopic",
-    "DEVANAGARI": "devanagari",
-    "BENGALI": "bengali",
-    "GURMUKHI": "gurmukhi",
-    "GUJARATI": "gujarati",
-    "ORIYA": "oriya",
-    "TAMIL": "tamil",
-    "TELUGU": "telugu",
-    "KANNADA": "kannada",
-    "MALAYALAM": "malayalam",
-    "SINHALA": "sinhala",
-    "THAI": "thai",
-    "LAO": "lao",
-    "TIBETAN": "tibetan",
-    "MYANMAR": "myanmar",
-    "KHMER": "khmer",
-    "MONGOLIAN": "mongolian",
-    "HANGUL": "hangul",
-    "CJK": "cjk",
-    "IDEOGRAPHIC": "cjk",
-    "HIRAGANA": "cjk",
-    "KATAKANA": "cjk",
-    "KATAKANA-HIRAGANA": "cjk",
-    "BOPOMOFO": "cjk",
-}
+_SCRIPTS_BY_NAME_WORD = {name.upper(): name for name in _KNOWN_SCRIPTS} | dict.fromkeys(
+    ("IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"), "cjk"
+)
 _SYMBOL_WORDS = {"SIGN", "SYMBOL", "INDICATOR", "MATHEMATICAL", "MODIFIER", "TURNED", "ROMAN", "SCRIPT", "BLACK-LETTER"}
 _SYMBOL_WORDS |= {"DOUBLE-STRUCK", "ITALIC"}
-_KNOWN_SCRIPTS = sorted(set(_SCRIPTS_BY_NAME_WORD.values()))
 _UNSPACED_SCRIPTS = frozenset({"cjk", "thai", "lao", "tibetan", "myanmar", "khmer"})
 _UNSPACED_LANGUAGES = frozenset(  # Chinese languages, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha
     {"zh", "yue", "wuu", "nan", "hak", "lzh", "ja", "th", "lo", "km", "my", "bo", "dz"}

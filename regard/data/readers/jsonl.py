@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.data.language_pair import LanguageRequest, choose_language_pair, find_language_columns, find_matching_code
+from regard.data.language_pair import LanguageRequest, choose_columns
 from regard.data.readers.text import format_path, iterate_lines
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
@@ -69,11 +69,10 @@ def _choose_keys(texts: Mapping[str, Any], request: LanguageRequest, where: str)
     if "source" in texts or "target" in texts:
         request.check_unnamed_file(where)
         return "source", "target"
-    codes = find_language_columns([key for key, value in texts.items() if isinstance(value, str)], request)
-    if len(codes) < 2:
+    chosen = choose_columns([key for key, value in texts.items() if isinstance(value, str)], request, where)
+    if chosen is None:
         raise UserError(f"{where}: {_NOT_A_PAIR}")
-    sides = choose_language_pair(codes, request, where)
-    return find_matching_code(codes, sides.source) or "", find_matching_code(codes, sides.target) or ""
+    return chosen
 
 
 def _read_side(texts: Mapping[str, Any], key: str, where: str) -> str:

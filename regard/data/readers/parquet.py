@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
-from regard.data.language_pair import LanguageRequest, choose_language_pair, find_language_columns, find_matching_code
+from regard.data.language_pair import LanguageRequest, choose_columns
 from regard.data.readers.text import DECOMPRESSORS, format_path, open_decompressed, to_single_line
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
@@ -18,33 +18,25 @@ _ROWS_PER_BATCH = 1024
 _BUFFER_BYTES = 1 << 20  # of a column read at once: a row group may be larger than memory
 
 
-class _PairColumns(NamedTuple):
-    """The columns of source and target: two columns, or two fields of the struct column `parent`."""
-
-    source: str
-    target: str
-    parent: str | None = None
-
-    def format_column_path(self, side: str) -> str:
-        """Return the Parquet path of a side."""
-        return side if self.parent is None else f"{self.parent}.{side}"
-
-
 def read_parquet(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     """Yield the pairs: columns `source` and `target`, or two language codes, also inside a struct `translation`."""
+    import pyarrow
+
     with _open_table(path) as file:
-        columns = _choose_columns(file.schema_arrow, request, path)
-        names = [columns.format_column_path(side) for side in (columns.source, columns.target)]
+        names = _choose_columns(file.schema_arrow, request, path)
         for batch in file.iter_batches(_ROWS_PER_BATCH, columns=names, use_threads=False):
-            sides = (_extract_side(batch, side, columns) for side in (columns.source, columns.target))
-            yield from map(Pair, *sides)
+            table = pyarrow.Table.from_batches([batch]).flatten()
+            for source, target in zip(*(table.column(name).to_pylist() for name in names), strict=True):
+                yield Pair(source or "", target or "")
 
 
 def find_parquet_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
     """Return the names of the two columns, or None if these are `source` and `target`."""
     with _open_table(path) as file:
-        columns = _choose_columns(file.schema_arrow, request, path)
-    return None if columns == _PairColumns("source", "target") else (columns.source, columns.target)
+        source, target = (
+            name.removeprefix("translation.") for name in _choose_columns(file.schema_arrow, request, path)
+        )
+    return None if (source, target) == ("source", "target") else (source, target)
 
 
 @contextmanager
@@ -75,28 +67,27 @@ def _open_seekable(path: Path) -> Iterator[IO[bytes]]:
             yield copy
 
 
-def _choose_columns(schema: Any, request: LanguageRequest, path: Path) -> _PairColumns:
+def _choose_columns(schema: Any, request: LanguageRequest, path: Path) -> list[str]:
+    """Return the Parquet paths of source and target: two columns, or two fields of a struct."""
     from pyarrow import types
 
-    names = [field.name for field in schema if _is_text_type(field.type)]
+    names, prefix = [field.name for field in schema if _is_text_type(field.type)], ""
     if {"source", "target"} <= set(names):
         request.check_unnamed_file(format_path(path))
-        return _PairColumns("source", "target")
-    parent = None
+        return ["source", "target"]
     if "translation" in schema.names and types.is_struct(schema.field("translation").type):
-        parent = "translation"
-        names = [field.name for field in schema.field(parent).type if _is_text_type(field.type)]
-    codes = find_language_columns(names, request)
-    if len(codes) < 2:
+        names, prefix = (
+            [field.name for field in schema.field("translation").type if _is_text_type(field.type)],
+            "translation.",
+        )
+    chosen = choose_columns(names, request, format_path(path))
+    if chosen is None:
         columns = to_single_line(", ".join(schema.names)) or "(none)"
         raise UserError(
             f"{format_path(path)} has the columns {columns}; pairs are in `source` and `target`, in two columns named "
             f"by language codes, or in a struct `translation` of these"
         )
-    sides = choose_language_pair(codes, request, format_path(path))
-    return _PairColumns(
-        find_matching_code(codes, sides.source) or "", find_matching_code(codes, sides.target) or "", parent
-    )
+    return [prefix + name for name in chosen]
 
 
 def _is_text_type(dtype: Any) -> bool:
@@ -105,13 +96,3 @@ def _is_text_type(dtype: Any) -> bool:
     if types.is_dictionary(dtype):
         dtype = dtype.value_type
     return bool(types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype))
-
-
-def _extract_side(batch: Any, side: str, columns: _PairColumns) -> list[str]:
-    """Return one side of a batch of rows, with "" for missing values."""
-    from pyarrow import compute
-
-    values = batch.column(side) if columns.parent is None else batch.column(columns.parent)
-    if columns.parent is not None:
-        values = compute.struct_field(values, [side])
-    return [text or "" for text in values.to_pylist()]

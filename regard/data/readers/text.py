@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
@@ -54,18 +54,6 @@ _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 STANDARD_INPUT = Path("-")
 
 
-def _open_uncompressed(file: IO[bytes]) -> IO[bytes]:
-    return file
-
-
-def _open_gzip(file: IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(file))
-
-
-def _open_xz(file: IO[bytes]) -> IO[bytes]:
-    return lzma.open(file)
-
-
 def _open_zstd(file: IO[bytes]) -> IO[bytes]:
     """Open a .zst file, which may have several frames."""
     import pyarrow
@@ -74,7 +62,7 @@ def _open_zstd(file: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], io.BufferedReader(stream, 1 << 17))
 
 
-DECOMPRESSORS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {".gz": _open_gzip, ".xz": _open_xz, ".zst": _open_zstd}
+DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": _open_zstd}
 
 
 def _open_binary(path: Path) -> IO[bytes]:
@@ -90,7 +78,9 @@ def _open_binary(path: Path) -> IO[bytes]:
 
 def _decompress(file: IO[bytes], path: Path) -> IO[bytes]:
     """Decompress by the suffix .gz, .xz or .zst; without a suffix the first bytes decide."""
-    return DECOMPRESSORS.get(path.suffix.lower() or detect_compression(peek_bytes(file)), _open_uncompressed)(file)
+    opener = DECOMPRESSORS.get(path.suffix.lower() or detect_compression(peek_bytes(file)))
+    content: IO[bytes] = opener(file) if opener else file
+    return content
 
 
 @contextmanager
