@@ -15,10 +15,10 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regard import paths, tokenizers
 from regard.console import make_progress_bar
@@ -29,7 +29,7 @@ from regard.data.readers.dispatch import Pair, iterate_pairs
 from regard.data.sampler import DatasetPart
 from regard.data.sentence_pair import Link
 from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
-from regard.data.split import CorpusSplit, find_requested_languages
+from regard.data.split import CorpusSplit
 from regard.errors import UserError
 from regard.tokenizers import TextSettings, Tokenizers
 from regard.tokenizers.sentence_splitter import find_sentencex_version, split_sentences
@@ -108,46 +108,27 @@ def encode_in_parallel(
     raw: Iterable[RawPair], encoder: PairEncoder, num_processes: int | None = None
 ) -> Iterator[EncodedPairs]:
     """Yield all pairs encoded, chunk by chunk and in order; only the first chunk is encoded in this process."""
-    chunks = _iterate_chunks(iter(raw))
-    first = next(chunks, None)
-    if first is None:
-        return
-    yield encoder(first)
+    pairs = iter(raw)
+    chunks = iter(lambda: list(islice(pairs, PAIRS_PER_CHUNK)), [])
+    for chunk in islice(chunks, 1):
+        yield encoder(chunk)
     second = next(chunks, None)
     if second is None:
         return
     workers = num_processes or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
+    # A spawned worker would run the user's script again.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     try:
-        with ProcessPoolExecutor(
-            workers, _choose_start_method(), initializer=_init_worker, initargs=(encoder,)
-        ) as pool:
-            yield from _encode_in_order(pool, second, chunks, 2 * workers)
+        with ProcessPoolExecutor(workers, context, initializer=_init_worker, initargs=(encoder,)) as pool:
+            pending: deque[Future[EncodedPairs]] = deque()
+            for chunk in chain([second], chunks):
+                pending.append(pool.submit(_encode_chunk, chunk))
+                if len(pending) > 2 * workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
     except BrokenProcessPool as error:
         raise UserError("a process that encodes text was killed, perhaps because memory ran out") from error
-
-
-def _encode_in_order(
-    pool: ProcessPoolExecutor, first: list[RawPair], rest: Iterator[list[RawPair]], max_pending: int
-) -> Iterator[EncodedPairs]:
-    """Yield results in order, with at most `max_pending` chunks in flight."""
-    pending: deque[Future[EncodedPairs]] = deque([pool.submit(_encode_chunk, first)])
-    for chunk in rest:
-        pending.append(pool.submit(_encode_chunk, chunk))
-        if len(pending) > max_pending:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
-
-
-def _iterate_chunks(raw: Iterator[RawPair]) -> Iterator[list[RawPair]]:
-    """Yield lists of `PAIRS_PER_CHUNK` pairs."""
-    while chunk := list(islice(raw, PAIRS_PER_CHUNK)):
-        yield chunk
-
-
-def _choose_start_method() -> multiprocessing.context.BaseContext:
-    """Return the fork context on Linux: a spawned worker would run the user's script again."""
-    return multiprocessing.get_context("fork" if sys.platform == "linux" else None)
 
 
 _worker_encoder: list[PairEncoder] = []  # the encoder of a worker process
@@ -176,12 +157,9 @@ class PreparedCorpus(NamedTuple):
 
 def load_or_train_tokenizers(data: DataSettings, settings: TextSettings, split: CorpusSplit) -> Tokenizers:
     """Return the tokenizers of the training pairs, trained or from the cache."""
-    corpora = list_corpora(data)
-    tags = sorted({corpus.tag for corpus in corpora if corpus.tag})
+    tags = sorted({corpus.tag for corpus in list_corpora(data) if corpus.tag})
     key = {
-        "corpora": split.fingerprints,
-        "languages": find_requested_languages(data),
-        "held": _hash_texts(split.held_out_sources),
+        **_make_pairs_key(data, split),
         "text": {**dataclasses.asdict(settings), "dropout": None},  # affects training, not the vocabulary
         "tags": tags,
     }
@@ -191,26 +169,29 @@ def load_or_train_tokenizers(data: DataSettings, settings: TextSettings, split: 
     return tokenizers.load_tokenizers(settings, folder)
 
 
+def _make_pairs_key(data: DataSettings, split: CorpusSplit) -> dict[str, Any]:
+    """Return the part of a cache key that identifies the training pairs."""
+    held_out = _hash_texts(split.held_out_sources)
+    return {"corpora": split.fingerprints, "languages": data.languages, "held": held_out}
+
+
 def _train_tokenizers(
     folder: Path, data: DataSettings, settings: TextSettings, split: CorpusSplit, tags: Sequence[str]
 ) -> None:
     """Train tokenizers on each training pair once, whatever its weight."""
-    sources, targets = (partial(_iterate_side, data, split, side_index) for side_index in (0, 1))
+
+    def iterate_side(side_index: int) -> Iterator[str]:
+        corpora = list_corpora(data)
+        return (pair[side_index] for corpus in corpora for pair in _iterate_training_pairs(corpus, data, split))
+
+    sources, targets = partial(iterate_side, 0), partial(iterate_side, 1)
     tokenizers.save_tokenizers(tokenizers.train_tokenizers(settings, sources, targets, tags), settings, folder)
-
-
-def _iterate_side(data: DataSettings, split: CorpusSplit, side_index: int) -> Iterator[str]:
-    """Yield one side of the training pairs."""
-    return (pair[side_index] for corpus in list_corpora(data) for pair in _iterate_training_pairs(corpus, data, split))
 
 
 def _iterate_training_pairs(corpus: TrainingCorpus, data: DataSettings, split: CorpusSplit) -> Iterator[Pair]:
     """Yield the pairs of a corpus without those that are held out."""
-    return (
-        pair
-        for pair in iterate_pairs(corpus.paths, *find_requested_languages(data))
-        if pair.source not in split.held_out_sources
-    )
+    pairs = iterate_pairs(corpus.paths, *data.languages)
+    return (pair for pair in pairs if pair.source not in split.held_out_sources)
 
 
 def prepare_training_pairs(
@@ -225,16 +206,13 @@ def prepare_training_pairs(
     `links` are the word alignments of all training pairs, in order.
     """
     corpora = list_corpora(data)
+    links_hash = None if links is None else _hash_texts(f"{index}:{sorted(row)}" for index, row in enumerate(links))
     key = {
-        "corpora": split.fingerprints,
-        "languages": find_requested_languages(data),
-        "held": _hash_texts(split.held_out_sources),
+        **_make_pairs_key(data, split),
         "tokenizers": [compute_tokenizer_fingerprint(tokenizer) for tokenizer in tokenizers],
         "tags": [corpus.tag for corpus in corpora],
         "max_length": data.max_length,
-        "links": None
-        if links is None
-        else _hash_texts(f"{index}:{sorted(pair_links)}" for index, pair_links in enumerate(links)),
+        "links": links_hash,
     }
     folder = cache.find_or_build_entry(
         "pairs", key, partial(_write_encoded_pairs, data=data, tokenizers=tokenizers, split=split, links=links)
@@ -272,12 +250,11 @@ def _list_content_files(linked: bool) -> list[str]:
 
 def _hard_link_files(new_folder: Path, folder: Path) -> None:
     """Hard-link the files of a folder into another one; copy them on a file system without hard links."""
-    for path in folder.iterdir():
-        if path.name != cache.MANIFEST:
-            try:
-                (new_folder / path.name).hardlink_to(path)
-            except OSError:
-                shutil.copyfile(path, new_folder / path.name)
+    for path in (path for path in folder.iterdir() if path.name != cache.MANIFEST):
+        try:
+            (new_folder / path.name).hardlink_to(path)
+        except OSError:
+            shutil.copyfile(path, new_folder / path.name)
 
 
 def _write_encoded_pairs(
@@ -285,17 +262,19 @@ def _write_encoded_pairs(
 ) -> None:
     """Encode all training pairs and write them to the folder."""
     encoder = PairEncoder(tokenizers, data.max_length, data.source)
-    sizes = {"source": tokenizers.source.vocab_size, "target": tokenizers.target.vocab_size} | (
-        {} if links is None else {"links": 1 << 16}
-    )
+    sizes = dict(zip(("source", "target"), tokenizers.vocab_sizes, strict=True))
+    if links is not None:
+        sizes["links"] = 1 << 16
     writers = {name: RaggedArrayWriter(folder, name, size) for name, size in sizes.items()}
     counts, empty, too_long, longest, sentences = [], 0, 0, 0, Counter[int]()
-    remaining_links = None if links is None else iter(links)
+    remaining_links = repeat(None) if links is None else iter(links)
     with make_progress_bar(threaded=False) as progress:  # because worker processes are forked meanwhile
         task = progress.add_task("preparing", total=sum(split.counts), note="")
         for corpus in list_corpora(data):
             counts.append(0)
-            for chunk in encode_in_parallel(_iterate_raw_pairs(corpus, data, split, remaining_links), encoder):
+            pairs = _iterate_training_pairs(corpus, data, split)
+            raw = (RawPair(pair, corpus.tag, next(remaining_links)) for pair in pairs)
+            for chunk in encode_in_parallel(raw, encoder):
                 for name, writer in writers.items():
                     writer.write(getattr(chunk, name))
                 empty, too_long = empty + chunk.empty, too_long + chunk.too_long
@@ -306,13 +285,8 @@ def _write_encoded_pairs(
                 progress.refresh()
     for writer in writers.values():
         writer.close()
-    summary = {
-        "pairs": counts,
-        "empty": empty,
-        "too_long": too_long,
-        "longest": longest,
-        "sentences": find_max_sentences(sentences),
-    }
+    summary = {"pairs": counts, "empty": empty, "too_long": too_long, "longest": longest}
+    summary["sentences"] = find_max_sentences(sentences)
     (folder / "known.json").write_text(json.dumps(summary), encoding="utf-8")
 
 
@@ -331,30 +305,17 @@ def find_max_sentences(counts: Counter[int]) -> int | None:
     return max_sentences
 
 
-def _iterate_raw_pairs(
-    corpus: TrainingCorpus, data: DataSettings, split: CorpusSplit, links: Iterator[AbstractSet[Link]] | None
-) -> Iterator[RawPair]:
-    """Yield the training pairs of a corpus with tag and links."""
-    for pair in _iterate_training_pairs(corpus, data, split):
-        yield RawPair(pair, corpus.tag, None if links is None else next(links))
-
-
 def _make_bpe_dropout(settings: TextSettings, tokenizers: Tokenizers) -> Augmentation | None:
     """Return the augmentation of both sides by BPE dropout, or None without dropout."""
     if not settings.dropout:
         return None
 
     def apply_dropout(source: RaggedArray, target: RaggedArray, seed: int) -> tuple[RaggedArray, RaggedArray]:
-        sides = zip((source, target), tokenizers, (0, 1), strict=True)
-        new_source, new_target = (
-            RaggedArray.from_rows(
-                tokenizer.apply_bpe_dropout(
-                    [side[row].tolist() for row in range(len(side))], settings.dropout, seed ^ side_index
-                )
-            )
-            for side, tokenizer, side_index in sides
-        )
-        return new_source, new_target
+        sides = []
+        for index, (side, tokenizer) in enumerate(zip((source, target), tokenizers, strict=True)):
+            rows = [side[row].tolist() for row in range(len(side))]
+            sides.append(RaggedArray.from_rows(tokenizer.apply_bpe_dropout(rows, settings.dropout, seed ^ index)))
+        return sides[0], sides[1]
 
     return apply_dropout
 

@@ -55,6 +55,11 @@ class DataSettings(BaseDataSettings):
                     f"a tag is a word of letters and digits other than pad, unk and s, or null for none, not {tag!r}"
                 )
 
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Languages that select the sides of a file with several languages."""
+        return self.source, self.target
+
 
 class TrainingCorpus(NamedTuple):
     """One file of sentence pairs or two text files, with the number of times per epoch and the tag of its sources."""
@@ -79,15 +84,15 @@ def group_paths(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
     groups: list[tuple[Path, ...]] = []
     source: Path | None = None
     for path in paths:
-        if source is not None:
-            if is_bilingual_file(path):
+        if is_bilingual_file(path):
+            if source is not None:
                 break
+            groups.append((path,))
+        elif source is None:
+            source = path
+        else:
             groups.append((source, path))
             source = None
-        elif is_bilingual_file(path):
-            groups.append((path,))
-        else:
-            source = path
     if source is not None:
         raise UserError(
             f"{source} holds one side only, by its name, and the other side does not follow: a corpus is one file "

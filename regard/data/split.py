@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,67 +43,50 @@ def split_corpora(settings: DataSettings, seed: int) -> CorpusSplit:
     if not corpora:
         raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
     fingerprints = _fingerprint_corpora(corpora)
-    key: dict[str, Any] = {"corpora": fingerprints, "languages": find_requested_languages(settings)}
+    key: dict[str, Any] = {"corpora": fingerprints, "languages": settings.languages}
     if not settings.dev:
         key |= {"dev_pairs": settings.dev_pairs, "seed": seed, "tagged": [corpus.tag is not None for corpus in corpora]}
     entry = cache.find_or_build_entry("survey", key, lambda folder: _write_split(folder, corpora, settings, seed))
     document = json.loads((entry / "survey.json").read_text(encoding="utf-8"))
-    if not settings.dev:
-        dev = [Pair(*pair) for pair in document["dev"]]
-        return CorpusSplit(document["counts"], dev, frozenset(pair.source for pair in dev), fingerprints)
-    dev = read_all_pairs([Path(name) for name in settings.dev], *find_requested_languages(settings))
-    return CorpusSplit(document["counts"], dev, frozenset(), fingerprints)
-
-
-def find_requested_languages(settings: DataSettings) -> tuple[str | None, str | None]:
-    """Return the languages that select the sides of a file with several languages."""
-    return settings.source, settings.target
+    if settings.dev:
+        dev = read_all_pairs(settings.dev, *settings.languages)
+        return CorpusSplit(document["counts"], dev, frozenset(), fingerprints)
+    dev = [Pair(*pair) for pair in document["dev"]]
+    return CorpusSplit(document["counts"], dev, frozenset(pair.source for pair in dev), fingerprints)
 
 
 def _fingerprint_corpora(training_corpora: Sequence[TrainingCorpus]) -> list[list[str]]:
     """Return what identifies the corpora: format, languages in the file name, and SHA-256 of each file."""
-    return [
-        [
-            f"{find_format_suffix(path)}:{parse_languages_from_name(path)}:{compute_sha256(_check_file_exists(path))}"
-            for path in corpus.paths
-        ]
-        for corpus in training_corpora
-    ]
-
-
-def _check_file_exists(path: Path) -> Path:
-    """Return the path; raise a UserError if it is not a file."""
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    return path
+    fingerprints = []
+    for corpus in training_corpora:
+        for path in corpus.paths:
+            if not path.is_file():
+                raise UserError(f"there is no file {path}")
+        names = [f"{find_format_suffix(path)}:{parse_languages_from_name(path)}" for path in corpus.paths]
+        fingerprints.append([f"{name}:{compute_sha256(path)}" for name, path in zip(names, corpus.paths, strict=True)])
+    return fingerprints
 
 
 def _write_split(folder: Path, training_corpora: Sequence[TrainingCorpus], settings: DataSettings, seed: int) -> None:
-    """Read the corpora and write the counts and the dev set."""
-    counts, hashes = [], []
+    """Read the corpora and write the counts and the dev set, which is chosen from untagged corpora if there are any."""
+    hashes: list[Hashes] = []
     with make_progress_bar() as progress:
         task = progress.add_task("reading", total=None, note="")
         for corpus in training_corpora:
-            corpus_hashes = np.fromiter(
-                (
-                    hash_source(pair, seed)
-                    for pair in progress.track(
-                        iterate_pairs(corpus.paths, *find_requested_languages(settings)), task_id=task
-                    )
-                ),
-                dtype=np.uint64,
-            )
-            counts.append(len(corpus_hashes))
-            hashes.append(corpus_hashes)
+            pairs = progress.track(iterate_pairs(corpus.paths, *settings.languages), task_id=task)
+            hashes.append(np.fromiter((hash_source(pair, seed) for pair in pairs), dtype=np.uint64))
     if not any(corpus_hashes.any() for corpus_hashes in hashes):
         raise make_empty_corpus_error(path for corpus in training_corpora for path in corpus.paths)
-    dev: list[Pair] = []
+    counts, dev = list(map(len, hashes)), list[Pair]()
     if not settings.dev:
+        corpora = [corpus for corpus in training_corpora if corpus.tag is None] or training_corpora
         candidates = [
-            corpus_hashes for corpus_hashes, corpus in zip(hashes, training_corpora, strict=True) if corpus.tag is None
-        ] or hashes
+            corpus_hashes for corpus, corpus_hashes in zip(training_corpora, hashes, strict=True) if corpus in corpora
+        ]
         dev_hashes = choose_dev_hashes(np.concatenate(candidates), settings.dev_pairs)
-        dev = list(_iterate_dev_pairs(dev_hashes, training_corpora, settings, seed))
+        held_out = frozenset(dev_hashes.tolist())
+        pairs = (pair for corpus in corpora for pair in iterate_pairs(corpus.paths, *settings.languages))
+        dev = [pair for pair in pairs if hash_source(pair, seed) in held_out]
         counts = [int((~np.isin(corpus_hashes, dev_hashes)).sum()) for corpus_hashes in hashes]
     document = {"counts": counts, "dev": dev}
     (folder / "survey.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
@@ -135,16 +118,3 @@ def choose_dev_hashes(hashes: Hashes, dev_pairs: int) -> Hashes:
         if not remaining:
             break
     return np.array(dev_hashes or [sources[counts.argmin()]], dtype=np.uint64)
-
-
-def _iterate_dev_pairs(
-    dev_hashes: Hashes, training_corpora: Sequence[TrainingCorpus], settings: DataSettings, seed: int
-) -> Iterator[Pair]:
-    """Yield the pairs of the held-out sources, from untagged corpora if there are any."""
-    hashes, untagged = frozenset(dev_hashes.tolist()), [corpus for corpus in training_corpora if corpus.tag is None]
-    for corpus in untagged or training_corpora:
-        yield from (
-            pair
-            for pair in iterate_pairs(corpus.paths, *find_requested_languages(settings))
-            if hash_source(pair, seed) in hashes
-        )
