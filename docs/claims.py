@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/reproduce.md`, those of one scale, from what `regard reproduce --all` left in a folder.
+"""Write the tables of one scale in `docs/reproduce.md` from the results of `regard reproduce --all`.
 
 python docs/claims.py runs/reproduce/small
 """
@@ -13,79 +13,55 @@ from typing import Any
 
 from regard.reproduce import EXPERIMENTS
 from regard.reproduce.significance import ClaimResult
-from regard.reproduce.tables import (
-    ORIGIN_TITLES,
-    format_markdown_table,
-    format_metric,
-    format_metric_title,
-    format_metric_with_deviation,
-)
+from regard.reproduce.tables import ResultTable, format_claims_markdown, format_markdown_table, make_value_grid
 
 PAGE = Path(__file__).parent / "reproduce.md"
-KINDS = {"paper": "of the papers", "ours": "of our own", "definition": "that follow from what is compared"}
-SAID = {
+ORIGINS = {"paper": "of the papers", "ours": "of our own", "definition": "that follow from what is compared"}
+VERBS = {
     ClaimResult.HOLDS: ("holds", "hold"),
     ClaimResult.FAILS: ("does not hold here", "do not hold here"),
     ClaimResult.UNDECIDED: ("is not decided", "are not decided"),
 }
 
 
-def written(folder: Path) -> str:
-    """A section for each experiment that was run."""
-    found = [folder / name / "table.json" for name in EXPERIMENTS]
-    told = [json.loads(path.read_text(encoding="utf-8")) for path in found if path.is_file()]
+def format_results(folder: Path) -> str:
+    """Return a section for each experiment that was run."""
+    paths = [folder / name / "table.json" for name in EXPERIMENTS]
+    tables = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
     counts = [
-        counted(kind, [claim for one in told for claim in one["claims"] if claim["whose"] == kind]) for kind in KINDS
+        count_verdicts(origin, [claim for table in tables for claim in table["claims"] if claim["whose"] == origin])
+        for origin in ORIGINS
     ]
-    return " ".join(filter(None, counts)) + "\n\n" + "\n".join(map(section, told))
+    return " ".join(filter(None, counts)) + "\n\n" + "\n".join(map(format_section, tables))
 
 
-def counted(kind: str, claims: list[dict[str, str]]) -> str:
-    """How many hold, in a sentence."""
+def count_verdicts(origin: str, claims: list[dict[str, str]]) -> str:
+    """Return a sentence with the number of claims that hold."""
     verdicts = Counter(ClaimResult(claim["verdict"]) for claim in claims)
-    count = ", ".join(f"{number} {SAID[verdict][number > 1]}" for verdict, number in verdicts.most_common())
-    return f"Of {len(claims)} claims {KINDS[kind]} {count}." if claims else ""
+    count = ", ".join(f"{number} {VERBS[verdict][number > 1]}" for verdict, number in verdicts.most_common())
+    return f"Of {len(claims)} claims {ORIGINS[origin]} {count}." if claims else ""
 
 
-def section(told: dict[str, Any]) -> str:
-    """One experiment: its claims, and its rows with what makes each of them."""
-    experiment = EXPERIMENTS[told["experiment"]]
-    claims = format_markdown_table(
-        ["claim", "whose", "verdict", "figures"],
-        [
-            [claim["claim"], ORIGIN_TITLES[claim["whose"]], f"**{claim['verdict']}**", claim["figures"]]
-            for claim in told["claims"]
-        ],
+def format_section(table: ResultTable) -> str:
+    """Return one experiment: its claims, and its rows with the recipes that were trained."""
+    experiment = EXPERIMENTS[table["experiment"]]
+    head, rows = make_value_grid(table, experiment.columns)
+    keys = find_differing_keys(table["rows"])
+    trained = [format_trainings(row, keys) for row in table["rows"]]
+    values = format_markdown_table(
+        [*head, "trained as"], [[*cells, runs] for cells, runs in zip(rows, trained, strict=True)]
     )
-    columns = experiment.columns
-    papers = [name for name in columns if any(name in row["published"] for row in told["rows"])]
-    keys = differing(told["rows"])
-    rows = [
-        [
-            row["name"],
-            *(format_metric_with_deviation(name, row["measured"]) for name in columns),
-            *(format_metric(name, row["published"].get(name)) for name in papers),
-            made(row, keys),
-        ]
-        for row in told["rows"]
-    ]
-    seeds = max(row["measured"].get("seeds", 1) for row in told["rows"])
-    scale = "" if told["scale"] == "small" else f" --scale {told['scale']}"
+    seeds = max(row["measured"].get("seeds", 1) for row in table["rows"])
+    scale = "" if table["scale"] == "small" else f" --scale {table['scale']}"
     command = f"regard reproduce {experiment.name}{scale}" + (f" --seeds {seeds}" if seeds > 1 else "")
-    head = [
-        "",
-        *map(format_metric_title, columns),
-        *(f"{format_metric_title(name)}, paper" for name in papers),
-        "trained as",
-    ]
     return (
         f"### {experiment.title}\n\n{experiment.source}.\n\n{experiment.description}\n\n"
-        f"```\n{command}\n```\n\n{claims}\n{format_markdown_table(head, rows)}"
+        f"```\n{command}\n```\n\n{format_claims_markdown(table)}\n{values}"
     )
 
 
-def differing(rows: list[dict[str, Any]]) -> set[str]:
-    """The keys that make one row another: not the same in all runs, and not how they are trained."""
+def find_differing_keys(rows: list[dict[str, Any]]) -> set[str]:
+    """Return the keys outside of `training` that distinguish the rows."""
     seen: dict[str, set[str]] = {}
     for row in rows:
         for run in row["runs"]:
@@ -114,25 +90,25 @@ OPTIONAL = {
 }
 
 
-def made(row: dict[str, Any], keys: set[str]) -> str:
-    """Recipes and what is special in them; how the models are asked."""
+def format_trainings(row: dict[str, Any], keys: set[str]) -> str:
+    """Return the recipes of a row with the keys that distinguish it, and its search options."""
     runs = []
     for run in row["runs"]:
         special = [f"{key}={value}" for key, value in run["changes"].items() if key in keys]
         recipe = Path(run["run"]).name.rsplit("-", 1)[0]
         runs.append(f"`{' '.join([recipe, *special])}`")
-    asked = [f"{key}={value}" for key, value in row["options"].items()]
+    options = [f"{key}={value}" for key, value in row["options"].items()]
     counted = [f"{run}, {count} seeds" if count > 1 else run for run, count in Counter(runs).items()]
-    return "; ".join([*counted, *asked])
+    return "; ".join([*counted, *options])
 
 
 def main() -> None:
-    """Puts the tables where they belong."""
+    """Replace the tables of the scale in the page."""
     folder, page = Path(sys.argv[1]), PAGE.read_text(encoding="utf-8")
-    begin, end = (f"<!-- {folder.name}: {place} -->\n" for place in ("begin", "end"))
+    begin, end = (f"<!-- {folder.name}: {position} -->\n" for position in ("begin", "end"))
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)
-    PAGE.write_text(f"{before}{begin}\n{written(folder)}\n{end}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{begin}\n{format_results(folder)}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
-from collections import Counter
 from collections.abc import Sequence
-from html import escape
-from pathlib import Path
-from typing import Any
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.report import format_html_document
 from regard.reproduce.experiment import Experiment, MetricValues
-from regard.reproduce.experiments import EXPERIMENTS
-from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, ClaimResult
-from regard.reproduce.tables import (
-    RESULT_SYMBOLS,
-    ExperimentOutcome,
-    RowResult,
-    TimeSpent,
-    format_markdown_table,
-    judge_claims,
-    write_experiment_page,
-    write_result_tables,
-)
+from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, Measurements
+from regard.reproduce.tables import ExperimentOutcome, RowResult, TimeSpent, write_overview, write_results
 from regard.reproduce.workspace import Workspace
 
 
@@ -41,30 +25,24 @@ def run_experiment(
     for index, row in enumerate(rows, 1):
         repetitions = [row.with_seed_offset(repetition) for repetition in range(seeds if row.trainings else 1)]
         is_available = may_train or all(
-            workspace.is_measured(experiment.measure, row_repetition)
-            or all(map(workspace.is_trained, row_repetition.trainings))
-            for row_repetition in repetitions
+            workspace.is_measured(experiment.measure, repetition)
+            or all(map(workspace.is_trained, repetition.trainings))
+            for repetition in repetitions
         )
         skipped = "" if is_available else " is skipped: it is not trained"
         log_message(f"{experiment.name} {index}/{len(rows)}: {row.name}{skipped}")
         if is_available:
-            results.append(
-                RowResult(
-                    repetitions,
-                    _average_repetitions(
-                        [workspace.measure_row(experiment.measure, row_repetition) for row_repetition in repetitions]
-                    ),
-                )
-            )
+            measured = [workspace.measure_row(experiment.measure, repetition) for repetition in repetitions]
+            results.append(RowResult(repetitions, _average_repetitions(measured)))
     if seeds > 1 and not any(row.trainings for row in rows):
         log_message(f"{experiment.name} trains no models; it was measured once, not with {seeds} seeds")
     if not results:
         raise UserError(f"{experiment.name}: no row is trained yet at the scale {workspace.scale}; leave out --trained")
+    measurements = Measurements({result.row.name: result.values for result in results}, workspace.scale)
+    findings = [(claim, claim.rule(measurements)) for claim in experiment.claims]
     spent = TimeSpent(time.monotonic() - start, time.process_time() - start_cpu)
-    outcome = judge_claims(experiment, results, workspace.scale, spent)
-    folder = workspace.results_folder / experiment.name
-    write_result_tables(outcome, workspace, folder)
-    write_experiment_page(outcome, workspace, folder)
+    outcome = ExperimentOutcome(experiment, results, findings, spent)
+    write_results(outcome, workspace)
     write_overview(workspace)
     return outcome
 
@@ -75,56 +53,13 @@ def _average_repetitions(repetitions: Sequence[MetricValues]) -> MetricValues:
     if not others:
         return first
     numbers = {
-        name: [float(values_of_repetition[name]) for values_of_repetition in repetitions]
+        name: [float(values[name]) for values in repetitions]
         for name in first
-        if all(isinstance(values_of_repetition.get(name), int | float) for values_of_repetition in repetitions)
+        if all(isinstance(values.get(name), int | float) for values in repetitions)
     }
     means = {name: statistics.fmean(values) for name, values in numbers.items()}
     deviations = {name: statistics.stdev(values) for name, values in numbers.items()}
     return {**first, **means, DEVIATIONS_KEY: deviations, SEED_COUNT_KEY: len(repetitions)}
-
-
-def write_overview(workspace: Workspace) -> Path:
-    """Write `README.md` and `index.html`: all claims of the experiments at this scale, with their results."""
-    results = [
-        result for name in EXPERIMENTS if (result := _read_result_table(workspace.results_folder / name / "table.json"))
-    ]
-    rows = [(entry, claim) for entry in results for claim in entry["claims"]]
-    head = ["experiment", "claim", "verdict", "figures"]
-    cells = [
-        [
-            f"[{entry['experiment']}]({entry['experiment']}/table.md)",
-            claim["claim"],
-            claim["verdict"],
-            claim["figures"],
-        ]
-        for entry, claim in rows
-    ]
-    (workspace.results_folder / "README.md").write_text(
-        f"# Claims at the scale {workspace.scale}\n\n{format_markdown_table(head, cells)}", encoding="utf-8"
-    )
-    body = "".join(
-        f'<tr><td><a href="{escape(entry["experiment"])}/page.html">{escape(entry["title"])}</a></td>'
-        f"<td>{escape(claim['claim'])}</td>"
-        f"<td>{RESULT_SYMBOLS[ClaimResult(claim['verdict'])]} {escape(claim['verdict'])}</td>"
-        f"<td>{escape(claim['figures'])}</td></tr>"
-        for entry, claim in rows
-    )
-    titles = "".join(f"<th scope=col>{title}</th>" for title in head)
-    path = workspace.results_folder / "index.html"
-    table = f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
-    title = f"The papers' claims, scale {workspace.scale}"
-    verdicts = Counter(claim["verdict"] for _, claim in rows)
-    count = "; ".join(f"{verdicts[verdict]} {verdict}" for verdict in ClaimResult)
-    path.write_text(
-        format_html_document(title, f"<h1>{title}</h1><p>{len(rows)} claims: {count}.</p>{table}"), encoding="utf-8"
-    )
-    return path
-
-
-def _read_result_table(path: Path) -> dict[str, Any] | None:
-    """Read the results of an experiment; None if there are none."""
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def format_outcome(outcome: ExperimentOutcome) -> str:

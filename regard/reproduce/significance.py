@@ -8,7 +8,7 @@ For a row that was trained once, σ is assumed to be typical of the scale.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -40,51 +40,32 @@ class SeedDeviation(NamedTuple):
 
 
 # Small scale, translation and tagging: measured, see docs/reproduce.md. All others are estimates.
-TYPICAL_DEVIATIONS: dict[str, dict[str, SeedDeviation]] = {
-    "small": {
-        "bleu": SeedDeviation(6.5),
-        "replaced": SeedDeviation(9.6),
-        "perplexity": SeedDeviation(relative=0.13),
-        "aer": SeedDeviation(0.083),
-        "entropy": SeedDeviation(0.06),
-        "faint": SeedDeviation(0.03),
-        "kept": SeedDeviation(0.1),
-        "accuracy": SeedDeviation(2.1),
-        "recall": SeedDeviation(2.0),
-        "r2": SeedDeviation(0.001),
-        "error": SeedDeviation(relative=0.1),
-        "gradient_kept": SeedDeviation(relative=0.05),
-        "loss": SeedDeviation(relative=0.05),
-        "training_speed": SeedDeviation(relative=0.2),
-        "decoding_speed": SeedDeviation(relative=0.2),
-        "growth_seconds": SeedDeviation(relative=0.2),
-    },
-    "full": {
-        "bleu": SeedDeviation(0.3),
-        "replaced": SeedDeviation(0.3),
-        "perplexity": SeedDeviation(relative=0.01),
-        "aer": SeedDeviation(0.005),
-        "entropy": SeedDeviation(0.02),
-        "faint": SeedDeviation(0.01),
-        "kept": SeedDeviation(0.02),
-        "accuracy": SeedDeviation(0.2),
-        "recall": SeedDeviation(2.0),
-        "r2": SeedDeviation(0.01),
-        "error": SeedDeviation(relative=0.1),
-        "gradient_kept": SeedDeviation(relative=0.05),
-        "loss": SeedDeviation(relative=0.05),
-        "training_speed": SeedDeviation(relative=0.05),
-        "decoding_speed": SeedDeviation(relative=0.05),
-        "growth_seconds": SeedDeviation(relative=0.2),
-    },
+_DEVIATIONS_SMALL_AND_FULL = {
+    "bleu": (SeedDeviation(6.5), SeedDeviation(0.3)),
+    "replaced": (SeedDeviation(9.6), SeedDeviation(0.3)),
+    "perplexity": (SeedDeviation(relative=0.13), SeedDeviation(relative=0.01)),
+    "aer": (SeedDeviation(0.083), SeedDeviation(0.005)),
+    "entropy": (SeedDeviation(0.06), SeedDeviation(0.02)),
+    "faint": (SeedDeviation(0.03), SeedDeviation(0.01)),
+    "kept": (SeedDeviation(0.1), SeedDeviation(0.02)),
+    "accuracy": (SeedDeviation(2.1), SeedDeviation(0.2)),
+    "recall": (SeedDeviation(2.0), SeedDeviation(2.0)),
+    "r2": (SeedDeviation(0.001), SeedDeviation(0.01)),
+    "error": (SeedDeviation(relative=0.1), SeedDeviation(relative=0.1)),
+    "gradient_kept": (SeedDeviation(relative=0.05), SeedDeviation(relative=0.05)),
+    "loss": (SeedDeviation(relative=0.05), SeedDeviation(relative=0.05)),
+    "training_speed": (SeedDeviation(relative=0.2), SeedDeviation(relative=0.05)),
+    "decoding_speed": (SeedDeviation(relative=0.2), SeedDeviation(relative=0.05)),
+    "growth_seconds": (SeedDeviation(relative=0.2), SeedDeviation(relative=0.2)),
+}
+TYPICAL_DEVIATIONS = {
+    scale: {metric: deviations[index] for metric, deviations in _DEVIATIONS_SMALL_AND_FULL.items()}
+    for index, scale in enumerate(("small", "full"))
 }
 MIN_DEVIATION_FRACTION = 0.1  # lower bound of σ, as a fraction of the typical one: few seeds may agree by chance
 # Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; then 2.
 STUDENT_T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12)
-DEVIATIONS_KEY, SEED_COUNT_KEY = (
-    "deviations",
-    "seeds",
-)  # additional keys of the values of a row with several seeds
+DEVIATIONS_KEY, SEED_COUNT_KEY = "deviations", "seeds"  # further keys of the values of a row with several seeds
 SAME_MODEL_MARGIN = 0.5  # BLEU of one model with two search settings, which does not depend on seeds
 
 
@@ -151,83 +132,70 @@ def _format_two_digits(number: float) -> str:
 ClaimRule = Callable[[Measurements], Finding]
 
 
+def _make_rule(
+    metric: str, rows: Sequence[str], compute_gap: Callable[..., float], margin: float | None = None, note: str = "{}"
+) -> ClaimRule:
+    """Return a rule that compares a gap in favour of the claim with its margin.
+
+    Args:
+        metric: The metric that is compared.
+        rows: Names of the rows.
+        compute_gap: Function of the rows' values.
+        margin: Margin of the gap; None: that of the difference between seeds.
+        note: Text after the values of the rows, with `{}` in the place of the margin.
+    """
+
+    def rule(measurements: Measurements) -> Finding:
+        values = {row: measurements.find_value(row, metric) for row in rows}
+        measured = {row: value for row, value in values.items() if value is not None}
+        evidence = ", ".join(f"{row} {value:.4g}" for row, value in measured.items())
+        if missing := [row for row in rows if row not in measured]:
+            reason = f"{metric} of {' and '.join(missing)} was not measured"
+            return Finding(ClaimResult.UNDECIDED, f"{evidence}, {reason}" if evidence else reason)
+        significance = measurements.compute_margin(metric, *rows) if margin is None else SignificanceMargin(margin)
+        gap = compute_gap(*(measured[row] for row in rows))
+        return Finding(decide_claim(gap, significance.size), f"{evidence}, {note.format(significance)}")
+
+    return rule
+
+
 def expect_higher(metric: str, row: str, than: str, margin: float | None = None) -> ClaimRule:
     """Return a rule: a row has a higher value than another; `margin` replaces that of the seeds."""
-    return lambda figures: _compare_rows(figures, metric, row, than, 1, margin)
+    return _make_rule(metric, (row, than), lambda value, other: value - other, margin)
 
 
 def expect_lower(metric: str, row: str, than: str, margin: float | None = None) -> ClaimRule:
     """Return a rule: a row has a lower value than another; `margin` replaces that of the seeds."""
-    return lambda figures: _compare_rows(figures, metric, row, than, -1, margin)
+    return _make_rule(metric, (row, than), lambda value, other: other - value, margin)
 
 
 def expect_above(metric: str, row: str, limit: float) -> ClaimRule:
     """Return a rule: a row has a value above a limit."""
-    return lambda figures: _compare_with_limit(figures, metric, row, limit, 1)
+    return _make_rule(metric, (row,), lambda value: value - limit, note=f"limit {limit:g}, {{}}")
 
 
 def expect_below(metric: str, row: str, limit: float) -> ClaimRule:
     """Return a rule: a row has a value below a limit."""
-    return lambda figures: _compare_with_limit(figures, metric, row, limit, -1)
+    return _make_rule(metric, (row,), lambda value: limit - value, note=f"limit {limit:g}, {{}}")
 
 
-def expect_similar(metric: str, row: str, other: str, tolerance: float, margin: float | None = None) -> ClaimRule:
+def expect_similar(metric: str, row: str, other: str, tolerance: float) -> ClaimRule:
     """Return a rule: two rows differ by at most `tolerance`."""
-
-    def rule(measurements: Measurements) -> Finding:
-        first, second = measurements.find_value(row, metric), measurements.find_value(other, metric)
-        if first is None or second is None:
-            return _describe_missing_values(measurements, metric, row, other)
-        significance = measurements.compute_margin(metric, row, other) if margin is None else SignificanceMargin(margin)
-        result = decide_claim(tolerance - abs(first - second), significance.size)
-        return Finding(
-            result, f"{row} {first:.4g}, {other} {second:.4g}, {significance}; alike is within {tolerance:g}"
-        )
-
-    return rule
+    return _make_rule(
+        metric,
+        (row, other),
+        lambda value, other_value: tolerance - abs(value - other_value),
+        note=f"{{}}; alike is within {tolerance:g}",
+    )
 
 
 def expect_most_of_gain(metric: str, row: str, endpoints: tuple[str, str], margin: float) -> ClaimRule:
     """Return a rule: a row has more than half of the gain between two others; gains below `margin` do not count."""
 
-    def rule(measurements: Measurements) -> Finding:
-        names = (endpoints[0], row, endpoints[1])
-        low, middle, high = (measurements.find_value(name, metric) for name in names)
-        if low is None or middle is None or high is None:
-            return _describe_missing_values(measurements, metric, *names)
-        evidence = (
-            f"{endpoints[0]} {low:.4g}, {row} {middle:.4g}, {endpoints[1]} {high:.4g}, {SignificanceMargin(margin)}"
-        )
-        if high - low <= margin:
-            return Finding(ClaimResult.UNDECIDED, evidence)
-        return Finding(decide_claim(middle - (low + high) / 2, margin / 2), evidence)
+    def compute_gap(low: float, middle: float, high: float) -> float:
+        return 2 * middle - low - high if high - low > margin else 0.0  # doubled, as the margin is
 
-    return rule
-
-
-def _compare_rows(
-    measurements: Measurements, metric: str, row: str, than: str, sign: int, margin: float | None
-) -> Finding:
-    """Compare two rows; the first should be higher (sign 1) or lower (sign −1)."""
-    first, second = measurements.find_value(row, metric), measurements.find_value(than, metric)
-    if first is None or second is None:
-        return _describe_missing_values(measurements, metric, row, than)
-    significance = measurements.compute_margin(metric, row, than) if margin is None else SignificanceMargin(margin)
-    return Finding(
-        decide_claim(sign * (first - second), significance.size),
-        f"{row} {first:.4g}, {than} {second:.4g}, {significance}",
-    )
-
-
-def _compare_with_limit(measurements: Measurements, metric: str, row: str, limit: float, sign: int) -> Finding:
-    """Compare a row with a constant."""
-    value = measurements.find_value(row, metric)
-    if value is None:
-        return _describe_missing_values(measurements, metric, row)
-    significance = measurements.compute_margin(metric, row)
-    return Finding(
-        decide_claim(sign * (value - limit), significance.size), f"{row} {value:.4g}, limit {limit:g}, {significance}"
-    )
+    return _make_rule(metric, (endpoints[0], row, endpoints[1]), compute_gap, margin)
 
 
 def decide_claim(gap: float, margin: float) -> ClaimResult:
@@ -235,13 +203,3 @@ def decide_claim(gap: float, margin: float) -> ClaimResult:
     if gap > margin:
         return ClaimResult.HOLDS
     return ClaimResult.FAILS if gap < -margin else ClaimResult.UNDECIDED
-
-
-def _describe_missing_values(measurements: Measurements, metric: str, *rows: str) -> Finding:
-    """Return an undecided finding with the values that were measured."""
-    values = {row: measurements.find_value(row, metric) for row in rows}
-    measured = [f"{row} {value:.4g}" for row, value in values.items() if value is not None]
-    missing = [row for row, value in values.items() if value is None]
-    return Finding(
-        ClaimResult.UNDECIDED, ", ".join([*measured, f"{metric} of {' and '.join(missing)} was not measured"])
-    )

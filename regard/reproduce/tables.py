@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -20,7 +22,8 @@ from regard.reproduce.experiment import (
     ExperimentRow,
     MetricValues,
 )
-from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, ClaimResult, Finding, Measurements
+from regard.reproduce.experiments import EXPERIMENTS
+from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, ClaimResult, Finding
 from regard.reproduce.workspace import Workspace
 from regard.runs.summary import summarize_run
 from regard.strict_json import dumps
@@ -36,6 +39,9 @@ LEGEND = (
     "± at a claim is the margin of a difference at the 95 % level; it is assumed if a model was trained once. ± at a "
     "figure is the standard deviation between seeds; curves show the first seed."
 )
+
+RESULT_SYMBOLS = {ClaimResult.HOLDS: "✓", ClaimResult.FAILS: "✗", ClaimResult.UNDECIDED: "?"}
+ResultTable = Mapping[str, Any]  # content of `table.json`
 
 
 class Column(NamedTuple):
@@ -98,88 +104,29 @@ class ExperimentOutcome:
     findings: Sequence[tuple[Claim, Finding]]
     time_spent: TimeSpent
 
-    @property
-    def seed_count(self) -> int:
-        """Number of seeds."""
-        return max((int(result.values.get(SEED_COUNT_KEY, 1)) for result in self.results), default=1)
 
-    def format_command(self, scale: str) -> str:
-        """Return the command that reproduces the outcome."""
-        seeds = f" --seeds {self.seed_count}" if self.seed_count > 1 else ""
-        return f"regard reproduce {self.experiment.name} --scale {scale}{seeds}"
-
-
-def judge_claims(
-    experiment: Experiment, results: Sequence[RowResult], scale: str, time_spent: TimeSpent
-) -> ExperimentOutcome:
-    """Decide each claim from the results."""
-    measurements = Measurements({result.row.name: result.values for result in results}, scale)
-    return ExperimentOutcome(
-        experiment, results, [(claim, claim.rule(measurements)) for claim in experiment.claims], time_spent
-    )
-
-
-def _format_result_markdown(outcome: ExperimentOutcome) -> str:
-    """Format the claims and the measured values as Markdown."""
-    experiment = outcome.experiment
-    claims = format_markdown_table(
-        ["claim", "whose", "verdict", "figures"],
-        [
-            [claim.text, ORIGIN_TITLES[claim.origin], f"**{finding.result}**", finding.evidence]
-            for claim, finding in outcome.findings
-        ],
-    )
-    table = format_markdown_table(*_make_result_grid(outcome))
-    return f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.description}\n\n{claims}\n{LEGEND}\n\n{table}"
+def write_results(outcome: ExperimentOutcome, workspace: Workspace) -> None:
+    """Write `table.json`, `table.md`, and `page.html` with its charts to the experiment's folder."""
+    experiment, folder = outcome.experiment, workspace.results_folder / outcome.experiment.name
+    folder.mkdir(parents=True, exist_ok=True)
+    table = _describe_outcome(outcome, workspace)
+    (folder / "table.json").write_text(dumps(table, indent=1) + "\n", encoding="utf-8")
+    claims, values = format_claims_markdown(table), format_markdown_table(*make_value_grid(table, experiment.columns))
+    introduction = f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.description}"
+    (folder / "table.md").write_text(f"{introduction}\n\n{claims}\n{LEGEND}\n\n{values}", encoding="utf-8")
+    charts = []
+    for chart in experiment.charts:
+        figure = _plot_chart(chart, table["rows"])
+        if figure is not None:
+            path = folder / f"{chart.metric}.png"
+            write_figure(figure, path)
+            charts.append((chart.title, path))
+    (folder / "page.html").write_text(_format_experiment_page(experiment, table, charts), encoding="utf-8")
 
 
-def _make_result_grid(outcome: ExperimentOutcome) -> tuple[list[str], list[list[str]]]:
-    """Return head and rows of the table; published values come after the measured ones."""
-    columns = outcome.experiment.columns
-    published = [name for name in columns if any(name in result.row.published for result in outcome.results)]
-    head = [
-        "",
-        *(format_metric_title(name) for name in columns),
-        *(f"{format_metric_title(name)}, paper" for name in published),
-    ]
-    rows = [
-        [
-            result.row.name,
-            *(format_metric_with_deviation(name, result.values) for name in columns),
-            *(format_metric(name, result.row.published.get(name)) for name in published),
-        ]
-        for result in outcome.results
-    ]
-    return head, rows
-
-
-def format_metric_title(metric: str) -> str:
-    """Return the title of a metric."""
-    return COLUMNS.get(metric, Column(metric)).title
-
-
-def format_metric(metric: str, value: Any) -> str:
-    """Format the value of a metric."""
-    return MISSING_VALUE if value is None else format(value, COLUMNS.get(metric, Column(metric)).number_format)
-
-
-def format_metric_with_deviation(metric: str, values: MetricValues) -> str:
-    """Format the value of a metric, with its deviation between seeds if there are several."""
-    deviation = values.get(DEVIATIONS_KEY, {}).get(metric)
-    return format_metric(metric, values.get(metric)) + (
-        "" if deviation is None else f" ± {format_metric(metric, deviation)}"
-    )
-
-
-def format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
-
-
-def _describe_outcome(outcome: ExperimentOutcome, workspace: Workspace) -> dict[str, Any]:
+def _describe_outcome(outcome: ExperimentOutcome, workspace: Workspace) -> ResultTable:
     """Return the outcome as a JSON object, with everything that is needed to reproduce it."""
-    experiment = outcome.experiment
+    experiment, results = outcome.experiment, outcome.results
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -189,11 +136,9 @@ def _describe_outcome(outcome: ExperimentOutcome, workspace: Workspace) -> dict[
             {"claim": claim.text, "whose": claim.origin, "verdict": str(finding.result), "figures": finding.evidence}
             for claim, finding in outcome.findings
         ],
-        "rows": [_describe_row_result(result, experiment, workspace) for result in outcome.results],
-        "signature": next(
-            (row_result.values["signature"] for row_result in outcome.results if "signature" in row_result.values), None
-        ),
-        "seeds": outcome.seed_count,
+        "rows": [_describe_row_result(result, experiment, workspace) for result in results],
+        "signature": next((result.values["signature"] for result in results if "signature" in result.values), None),
+        "seeds": max((int(result.values.get(SEED_COUNT_KEY, 1)) for result in results), default=1),
         "seconds": {name: round(seconds, 1) for name, seconds in outcome.time_spent._asdict().items()},
         "regard": VERSION,
     }
@@ -223,54 +168,94 @@ def _describe_row_result(result: RowResult, experiment: Experiment, workspace: W
     }
 
 
-def write_result_tables(outcome: ExperimentOutcome, workspace: Workspace, folder: Path) -> Mapping[str, Any]:
-    """Write `table.md` and `table.json` to a folder; return the content of the latter."""
-    folder.mkdir(parents=True, exist_ok=True)
-    description = _describe_outcome(outcome, workspace)
-    (folder / "table.md").write_text(_format_result_markdown(outcome), encoding="utf-8")
-    (folder / "table.json").write_text(dumps(description, indent=1) + "\n", encoding="utf-8")
-    return description
+def make_value_grid(table: ResultTable, columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Return head and rows of the measured values; published values come after them."""
+    published = [name for name in columns if any(name in row["published"] for row in table["rows"])]
+    head = ["", *map(_format_title, columns), *(f"{_format_title(name)}, paper" for name in published)]
+    rows = [
+        [
+            row["name"],
+            *(_format_value_with_deviation(name, row["measured"]) for name in columns),
+            *(_format_value(name, row["published"].get(name)) for name in published),
+        ]
+        for row in table["rows"]
+    ]
+    return head, rows
 
 
-RESULT_SYMBOLS = {ClaimResult.HOLDS: "✓", ClaimResult.FAILS: "✗", ClaimResult.UNDECIDED: "?"}
+def _format_title(metric: str) -> str:
+    return COLUMNS.get(metric, Column(metric)).title
 
 
-def _format_experiment_page(
-    outcome: ExperimentOutcome, workspace: Workspace, pictures: Iterable[tuple[str, Path]]
-) -> str:
-    """Format the HTML page of an experiment."""
-    experiment = outcome.experiment
-    claims = "".join(
-        f"<tr><td>{RESULT_SYMBOLS[finding.result]} {escape(finding.result)}</td><td>{escape(claim.text)}</td>"
-        f"<td>{escape(ORIGIN_TITLES[claim.origin])}</td><td>{escape(finding.evidence)}</td></tr>"
-        for claim, finding in outcome.findings
-    )
-    head, rows = _make_result_grid(outcome)
-    cells = "".join(
-        f"<tr><th scope=row>{escape(row[0])}</th>{''.join(map(_format_table_cell, row[1:]))}</tr>" for row in rows
-    )
+def _format_value(metric: str, value: Any) -> str:
+    return MISSING_VALUE if value is None else format(value, COLUMNS.get(metric, Column(metric)).number_format)
+
+
+def _format_value_with_deviation(metric: str, values: MetricValues) -> str:
+    """Format the value of a metric, with its deviation between seeds if there are several."""
+    deviation = values.get(DEVIATIONS_KEY, {}).get(metric)
+    value = _format_value(metric, values.get(metric))
+    return value if deviation is None else f"{value} ± {_format_value(metric, deviation)}"
+
+
+def format_claims_markdown(table: ResultTable) -> str:
+    """Format the claims and their results as a table in Markdown."""
+    rows = [
+        [claim["claim"], ORIGIN_TITLES[claim["whose"]], f"**{claim['verdict']}**", claim["figures"]]
+        for claim in table["claims"]
+    ]
+    return format_markdown_table(["claim", "whose", "verdict", "figures"], rows)
+
+
+def format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Format a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _format_html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a table in HTML; the first cell of a row is HTML already, the others are text."""
     titles = "".join(f"<th scope=col>{escape(title)}</th>" for title in head)
+    body = "".join(
+        f"<tr><th scope=row>{first}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        for first, *cells in rows
+    )
+    return f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _format_experiment_page(experiment: Experiment, table: ResultTable, charts: Iterable[tuple[str, Path]]) -> str:
+    """Format the HTML page of an experiment."""
+    head, rows = make_value_grid(table, experiment.columns)
+    claims = [
+        [_format_verdict(claim), claim["claim"], ORIGIN_TITLES[claim["whose"]], claim["figures"]]
+        for claim in table["claims"]
+    ]
     commands = "".join(
-        f"<p>{escape(result.row.name)}</p><pre>{escape(workspace.format_train_command(training))}</pre>"
-        for result in outcome.results
-        for repetition in result.repetitions
-        for training in repetition.trainings
+        f"<p>{escape(row['name'])}</p><pre>{escape(run['command'])}</pre>"
+        for row in table["rows"]
+        for run in row["runs"]
     )
     body = (
         f"<h1>{escape(experiment.title)}</h1><p class=paper>{escape(experiment.source)}</p>"
         f"<p>{escape(experiment.description)}</p>"
-        f"<h2>Claims</h2><div class=scroll><table class=sheet>{claims}</table></div>"
-        f"<p>{escape(LEGEND)}</p><h2>Figures, scale {escape(workspace.scale)}</h2>"
-        f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{cells}</tbody></table></div>"
-        f"<div class=charts>{''.join(_format_inline_image(*picture) for picture in pictures)}</div>"
-        f"<h2>Reproduce</h2><pre>{escape(outcome.format_command(workspace.scale))}</pre>"
+        f"<h2>Claims</h2>{_format_html_table(['verdict', 'claim', 'whose', 'figures'], claims)}"
+        f"<p>{escape(LEGEND)}</p><h2>Figures, scale {escape(table['scale'])}</h2>"
+        f"{_format_html_table(head, [[escape(name), *values] for name, *values in rows])}"
+        f"<div class=charts>{''.join(_format_inline_image(*chart) for chart in charts)}</div>"
+        f"<h2>Reproduce</h2><pre>{escape(format_command(table))}</pre>"
         f"<details><summary>each run separately</summary><div class=scroll>{commands}</div></details>"
     )
     return format_html_document(experiment.title, body)
 
 
-def _format_table_cell(text: str) -> str:
-    return f"<td>{escape(text)}</td>"
+def format_command(table: ResultTable) -> str:
+    """Return the command that reproduces an experiment."""
+    seeds = f" --seeds {table['seeds']}" if table["seeds"] > 1 else ""
+    return f"regard reproduce {table['experiment']} --scale {table['scale']}{seeds}"
+
+
+def _format_verdict(claim: Mapping[str, str]) -> str:
+    return f"{RESULT_SYMBOLS[ClaimResult(claim['verdict'])]} {claim['verdict']}"
 
 
 def _format_inline_image(title: str, path: Path) -> str:
@@ -279,38 +264,50 @@ def _format_inline_image(title: str, path: Path) -> str:
     return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
 
-def _plot_chart(chart: BarChart | CurveChart, outcome: ExperimentOutcome) -> Figure | None:
-    """Draw a chart of the results; None if no row has its metric."""
-    with_metric = [result for result in outcome.results if result.values.get(chart.metric) is not None]
-    if not with_metric:
+def _plot_chart(chart: BarChart | CurveChart, rows: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """Draw a chart of the rows that have its metric; None if there are none."""
+    metric = chart.metric
+    measured = {row["name"]: row["measured"] for row in rows if row["measured"].get(metric) is not None}
+    if not measured:
         return None
+    values = {name: row_values[metric] for name, row_values in measured.items()}
     if isinstance(chart, CurveChart):
-        lines = {result.row.name: result.values[chart.metric] for result in with_metric}
-        return plot_curves(lines, chart.title, chart.x_label, chart.y_label, chart.log_scale)
-    values = {result.row.name: float(result.values[chart.metric]) for result in with_metric}
-    published = {
-        result.row.name: result.row.published[chart.metric]
-        for result in with_metric
-        if chart.metric in result.row.published
-    }
+        return plot_curves(values, chart.title, chart.x_label, chart.y_label, chart.log_scale)
+    published = {row["name"]: row["published"][metric] for row in rows if metric in row["published"]}
     deviations = {
-        result.row.name: result.values[DEVIATIONS_KEY][chart.metric]
-        for result in with_metric
-        if chart.metric in result.values.get(DEVIATIONS_KEY, {})
+        name: row_values[DEVIATIONS_KEY][metric]
+        for name, row_values in measured.items()
+        if metric in row_values.get(DEVIATIONS_KEY, {})
     }
     return plot_bars(values, chart.title, published, deviations)
 
 
-def write_experiment_page(outcome: ExperimentOutcome, workspace: Workspace, folder: Path) -> Path:
-    """Write `page.html` and its charts to a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    pictures = []
-    for chart in outcome.experiment.charts:
-        figure = _plot_chart(chart, outcome)
-        if figure is not None:
-            path = folder / f"{chart.metric}.png"
-            write_figure(figure, path)
-            pictures.append((chart.title, path))
-    path = folder / "page.html"
-    path.write_text(_format_experiment_page(outcome, workspace, pictures), encoding="utf-8")
+def write_overview(workspace: Workspace) -> Path:
+    """Write `README.md` and `index.html`: all claims of the experiments at this scale, with their results."""
+    paths = (workspace.results_folder / name / "table.json" for name in EXPERIMENTS)
+    tables = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
+    claims = [(table, claim) for table in tables for claim in table["claims"]]
+    head = ["experiment", "claim", "verdict", "figures"]
+    markdown = [
+        [f"[{table['experiment']}]({table['experiment']}/table.md)", *(claim[name] for name in head[1:])]
+        for table, claim in claims
+    ]
+    title = f"The papers' claims, scale {workspace.scale}"
+    (workspace.results_folder / "README.md").write_text(
+        f"# Claims at the scale {workspace.scale}\n\n{format_markdown_table(head, markdown)}", encoding="utf-8"
+    )
+    html = [
+        [
+            f'<a href="{escape(table["experiment"])}/page.html">{escape(table["title"])}</a>',
+            claim["claim"],
+            _format_verdict(claim),
+            claim["figures"],
+        ]
+        for table, claim in claims
+    ]
+    verdicts = Counter(claim["verdict"] for _, claim in claims)
+    count = "; ".join(f"{verdicts[verdict]} {verdict}" for verdict in ClaimResult)
+    body = f"<h1>{title}</h1><p>{len(claims)} claims: {count}.</p>{_format_html_table(head, html)}"
+    path = workspace.results_folder / "index.html"
+    path.write_text(format_html_document(title, body), encoding="utf-8")
     return path

@@ -47,6 +47,7 @@ from regard.reproduce import (
     metrics,
     run_experiment,
     runner,
+    tables,
     throughput,
     train_and_measure_parallel,
 )
@@ -461,7 +462,7 @@ def test_result_page_is_self_contained(lab: Workspace) -> None:
 
 def test_overview_lists_every_claim_of_finished_experiments(lab: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXPERIMENTS, "fake", EXPERIMENT)
-    index = runner.write_overview(lab).read_text(encoding="utf-8")
+    index = tables.write_overview(lab).read_text(encoding="utf-8")
     assert 'href="fake/page.html"' in index
     text = (lab.results_folder / "README.md").read_text(encoding="utf-8")
     assert text.count("[fake](fake/table.md)") == 3
