@@ -29,13 +29,13 @@ def format_results(folder: Path) -> str:
     paths = [folder / name / "table.json" for name in EXPERIMENTS]
     tables = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
     counts = [
-        count_verdicts(origin, [claim for table in tables for claim in table["claims"] if claim["whose"] == origin])
+        count_results(origin, [claim for table in tables for claim in table["claims"] if claim["whose"] == origin])
         for origin in ORIGINS
     ]
     return " ".join(filter(None, counts)) + "\n\n" + "\n".join(map(format_section, tables))
 
 
-def count_verdicts(origin: str, claims: list[dict[str, str]]) -> str:
+def count_results(origin: str, claims: list[dict[str, str]]) -> str:
     """Return a sentence with the number of claims that hold."""
     verdicts = Counter(ClaimResult(claim["verdict"]) for claim in claims)
     count = ", ".join(f"{number} {VERBS[verdict][number > 1]}" for verdict, number in verdicts.most_common())

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 
 from regard import api
-from regard.data.batch import Seq2SeqBatch
+from regard.data.batch import Seq2SeqBatch, collate
+from regard.data.indexed_dataset import RaggedArray
 from regard.data.readers.dispatch import Pair, read_all_pairs
 from regard.data.sampler import split_by_tokens
 from regard.evaluate import GoldAlignment, bleu, bleu_by_length, read_gold_alignments
 from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec
 from regard.search import Floats
-from regard.special_tokens import BOS, PAD
+from regard.special_tokens import PAD
 from regard.translate import Translator, load, score_alignments
 from regard.translate.evaluation import compute_perplexity_and_accuracy
 
@@ -71,18 +72,12 @@ def make_batches(
 ) -> list[Seq2SeqBatch]:
     """Return the pairs in batches of `tokens` tokens, sorted by length, without those longer than `max_length`."""
     tokenizers = translator.tokenizers
-    sources = [tokenizers.source.encode(pair.source) for pair in pairs]
-    targets = [tokenizers.target.encode(pair.target) for pair in pairs]
-    sizes = np.array([max(map(len, pair_ids)) + 1 for pair_ids in zip(sources, targets, strict=True)], dtype=np.int64)
+    source = RaggedArray.from_rows(tokenizers.source.encode(pair.source) for pair in pairs)
+    target = RaggedArray.from_rows(tokenizers.target.encode(pair.target) for pair in pairs)
+    sizes = np.maximum(source.lengths, target.lengths) + 1
     order = np.argsort(sizes, kind="stable")
     order = order if max_length is None else order[sizes[order] <= max_length + 1]
-    batches = []
-    for rows in split_by_tokens(order, sizes, tokens):
-        source, lengths = translator.make_batch([sources[row] for row in rows])
-        target_out, _ = translator.make_batch([targets[row] for row in rows])
-        first = torch.full_like(target_out[:, :1], BOS)
-        batches.append(Seq2SeqBatch(source, lengths, torch.cat((first, target_out[:, :-1]), 1), target_out))
-    return batches
+    return [collate(source, target, rows).to(translator.device) for rows in split_by_tokens(order, sizes, tokens)]
 
 
 def _measure_forced_decoding(

@@ -227,7 +227,7 @@ def _format_experiment_page(experiment: Experiment, table: ResultTable, charts: 
     """Format the HTML page of an experiment."""
     head, rows = make_value_grid(table, experiment.columns)
     claims = [
-        [_format_verdict(claim), claim["claim"], ORIGIN_TITLES[claim["whose"]], claim["figures"]]
+        [_format_claim_result(claim), claim["claim"], ORIGIN_TITLES[claim["whose"]], claim["figures"]]
         for claim in table["claims"]
     ]
     commands = "".join(
@@ -254,7 +254,7 @@ def format_command(table: ResultTable) -> str:
     return f"regard reproduce {table['experiment']} --scale {table['scale']}{seeds}"
 
 
-def _format_verdict(claim: Mapping[str, str]) -> str:
+def _format_claim_result(claim: Mapping[str, str]) -> str:
     return f"{RESULT_SYMBOLS[ClaimResult(claim['verdict'])]} {claim['verdict']}"
 
 
@@ -300,7 +300,7 @@ def write_overview(workspace: Workspace) -> Path:
         [
             f'<a href="{escape(table["experiment"])}/page.html">{escape(table["title"])}</a>',
             claim["claim"],
-            _format_verdict(claim),
+            _format_claim_result(claim),
             claim["figures"],
         ]
         for table, claim in claims

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,21 +31,17 @@ MIN_SAMPLED_PAIRS = 10_000  # the batches are chosen from
 
 def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> MetricValues:
     """Measure translation, and tokens per second in training and words per second in decoding."""
-    corpus, translator = (
-        workspace.get_corpus(row.trainings[0].corpus),
-        load(*map(workspace.train_or_resume, row.trainings)),
+    training = row.trainings[0]
+    corpus, translator = workspace.get_corpus(training.corpus), load(*map(workspace.train_or_resume, row.trainings))
+    settings = parse_settings(
+        TrainingSettings, Run(workspace.run_folder(training)).read_config()["training"], "training"
     )
+    sources = [pair.source for pair in read_all_pairs(corpus.test)]
     return {
         **workspace.measure_row(measure_translation, row),
-        "training_speed": measure_training_speed(
-            translator, read_all_pairs(corpus.train), _read_training_settings(workspace.run_folder(row.trainings[0]))
-        ),
-        "decoding_speed": measure_decoding_speed(translator, [pair.source for pair in read_all_pairs(corpus.test)]),
+        "training_speed": measure_training_speed(translator, read_all_pairs(corpus.train), settings),
+        "decoding_speed": measure_decoding_speed(translator, sources),
     }
-
-
-def _read_training_settings(folder: Path) -> TrainingSettings:
-    return parse_settings(TrainingSettings, Run(folder).read_config()["training"], "training")
 
 
 def measure_decoding_speed(translator: Translator, sources: Sequence[str]) -> float:

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -130,7 +130,7 @@ class Workspace:
         dev = [] if corpus.dev is None else ["--dev", *corpus.dev]
         changes = [f"{key}={_format_override_value(value)}" for key, value in training.changes.items()]
         arguments = ["--recipe", training.recipe, "--out", self.run_folder(training)]
-        return _join_shell_words(["regard", "train", *corpus.train, *dev, *arguments, *changes])
+        return shlex.join(map(str, ["regard", "train", *corpus.train, *dev, *arguments, *changes]))
 
 
 def _describe_measurement(measure: Measure, row: ExperimentRow) -> list[Any]:
@@ -146,7 +146,3 @@ def _describe_measurement(measure: Measure, row: ExperimentRow) -> list[Any]:
 def _format_override_value(value: Any) -> str:
     """Format a value as on the command line."""
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("\n").removesuffix("\n...")
-
-
-def _join_shell_words(words: Sequence[object]) -> str:
-    return shlex.join(map(str, words))

@@ -65,7 +65,7 @@ from regard.reproduce.experiments.luong2015_attention_cost import ATTENTION_COST
 from regard.reproduce.experiments.vaswani2017_scaling import DOT_PRODUCT_SCALING
 from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
 from regard.reproduce.parallel import run_in_processes
-from regard.reproduce.presets import OVERRIDES_BY_CORPUS
+from regard.reproduce.presets import PRESETS
 from regard.reproduce.significance import (
     TYPICAL_DEVIATIONS,
     ClaimResult,
@@ -627,7 +627,7 @@ def test_documentation_has_the_model_sizes_of_the_full_scale(corpus: str) -> Non
     page = PAGE.read_text(encoding="utf-8")
     (line,) = re.findall(r"^\| models \|.*\|(.*)\|$", page, re.MULTILINE)
     mixed, captions = line.split(";")
-    keys = OVERRIDES_BY_CORPUS[corpus]
+    keys = PRESETS[corpus]
     size, layers, steps, tokens = (
         keys[name] for name in ("model.size", "model.layers", "training.steps", "training.batch_tokens")
     )

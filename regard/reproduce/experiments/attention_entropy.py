@@ -5,7 +5,7 @@ from __future__ import annotations
 from regard.reproduce.experiment import BarChart, Claim, Experiment, ExperimentRow
 from regard.reproduce.experiments.luong2015_table4_architectures import make_luong_training
 from regard.reproduce.metrics import measure_translation
-from regard.reproduce.presets import make_translation_training
+from regard.reproduce.presets import make_translation_row
 from regard.reproduce.significance import expect_above, expect_higher, expect_lower
 
 CORPUS = {"small": "simple", "full": "mixed-ende"}
@@ -27,10 +27,7 @@ def _build_sparsity_rows(scale: str) -> list[ExperimentRow]:
             ExperimentRow(f"{alignment} ({score})", [make_luong_training(scale, alignment, score)])
             for alignment, score in LUONG_VARIANTS
         ),
-        *(
-            ExperimentRow(name, [make_translation_training(name, corpus)])
-            for name in ("bahdanau2015", "xu2015-soft", "vaswani2017-base")
-        ),
+        *(make_translation_row(name, name, corpus) for name in ("bahdanau2015", "xu2015-soft", "vaswani2017-base")),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.reproduce.experiment import BarChart, Claim, CurveChart, Experiment, ExperimentRow
 from regard.reproduce.metrics import measure_translation
-from regard.reproduce.presets import make_translation_training
+from regard.reproduce.presets import make_translation_row
 from regard.reproduce.significance import expect_above, expect_below, expect_higher
 
 CORPUS = {"small": "joined", "full": "mixed-ende"}
@@ -14,15 +14,10 @@ def _build_length_rows(scale: str) -> list[ExperimentRow]:
     """Return each paper's model with attention and a similar one without."""
     corpus = CORPUS[scale]
     return [
-        ExperimentRow("cho2014, one vector", [make_translation_training("cho2014", corpus)], {}, {"bleu": 17.82}),
-        ExperimentRow(
-            "bahdanau2015, attention", [make_translation_training("bahdanau2015", corpus)], {}, {"bleu": 26.75}
-        ),
-        ExperimentRow("sutskever2014, one vector", [make_translation_training("sutskever2014", corpus)]),
-        ExperimentRow(
-            "luong2015-global, attention",
-            [make_translation_training("luong2015-global", corpus, {"model.score": "dot"})],
-        ),
+        make_translation_row("cho2014, one vector", "cho2014", corpus, bleu=17.82),
+        make_translation_row("bahdanau2015, attention", "bahdanau2015", corpus, bleu=26.75),
+        make_translation_row("sutskever2014, one vector", "sutskever2014", corpus),
+        make_translation_row("luong2015-global, attention", "luong2015-global", corpus, {"model.score": "dot"}),
     ]
 
 

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from regard.reproduce.experiment import BarChart, Claim, Experiment, ExperimentRow
 from regard.reproduce.metrics import measure_translation
-from regard.reproduce.presets import make_translation_training
+from regard.reproduce.presets import make_translation_row
 from regard.reproduce.significance import expect_higher, expect_lower
 
 CORPUS = {"small": "simple", "full": "multi30k"}
-PUBLISHED = {
-    "soft": {"perplexity": 7.17, "bleu": 32.77, "entropy": 1.24},
-    "marginal": {"perplexity": 6.34, "bleu": 33.29, "entropy": 0.82},
-    "hard, soft baseline": {"perplexity": 7.38, "bleu": 31.00, "entropy": 0.07},
-}
-MARGINAL_OVERRIDES = {"model.estimator": "marginal", "model.decode": "marginal"}
+SOFT = {"model.doubly_stochastic": 0.0}
+SOFT_BASELINE = {"model.estimator": "soft-baseline"}
+MARGINAL = {"model.estimator": "marginal", "model.decode": "marginal"}
 
 
 def _build_hard_attention_rows(scale: str) -> list[ExperimentRow]:
     """Return one decoder with each kind of attention."""
-    variants: dict[str, tuple[str, dict[str, Any]]] = {
-        "soft": ("xu2015-soft", {"model.doubly_stochastic": 0.0}),
-        "soft, doubly stochastic": ("xu2015-soft", {}),
-        "hard, moving baseline": ("xu2015-hard", {}),
-        "hard, soft baseline": ("xu2015-hard", {"model.estimator": "soft-baseline"}),
-        "marginal": ("xu2015-hard", MARGINAL_OVERRIDES),
-    }
+    soft, hard, corpus = "xu2015-soft", "xu2015-hard", CORPUS[scale]
     return [
-        ExperimentRow(name, [make_translation_training(recipe, CORPUS[scale], changes)], {}, PUBLISHED.get(name, {}))
-        for name, (recipe, changes) in variants.items()
+        make_translation_row("soft", soft, corpus, SOFT, perplexity=7.17, bleu=32.77, entropy=1.24),
+        make_translation_row("soft, doubly stochastic", soft, corpus),
+        make_translation_row("hard, moving baseline", hard, corpus),
+        make_translation_row(
+            "hard, soft baseline", hard, corpus, SOFT_BASELINE, perplexity=7.38, bleu=31.00, entropy=0.07
+        ),
+        make_translation_row("marginal", hard, corpus, MARGINAL, perplexity=6.34, bleu=33.29, entropy=0.82),
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.reproduce.experiment import BarChart, Claim, Experiment, ExperimentRow
 from regard.reproduce.metrics import measure_translation
-from regard.reproduce.presets import make_translation_training
+from regard.reproduce.presets import make_translation_row, make_translation_training
 from regard.reproduce.significance import SAME_MODEL_MARGIN, expect_higher, expect_lower
 
 ENSEMBLE_SIZE = 3  # models of the ensemble
@@ -18,23 +18,19 @@ def _build_ladder_rows(scale: str) -> list[ExperimentRow]:
     """Return the rows from a plain LSTM to an ensemble of the best model."""
     corpus, dropout = CORPUS[scale], {"model.dropout": DROPOUT_BY_SCALE[scale]}
     location: dict[str, Any] = {"model.score": "location", **dropout}
+    base, no_dropout = {"model.reverse": False, "model.dropout": 0.0}, {"model.dropout": 0.0}
+    no_feeding = {**location, "model.input_feeding": False}
     best = [
         make_translation_training("luong2015-local-p", corpus, {**dropout, "training.seed": n + 1})
         for n in range(ENSEMBLE_SIZE)
     ]
     replacing = {"replace_unknown": True}
-
-    def make_row(name: str, recipe: str, changes: dict[str, Any], perplexity: float, bleu: float) -> ExperimentRow:
-        return ExperimentRow(
-            name, [make_translation_training(recipe, corpus, changes)], {}, {"perplexity": perplexity, "bleu": bleu}
-        )
-
     return [
-        make_row("base", "sutskever2014", {"model.reverse": False, "model.dropout": 0.0}, 10.6, 11.3),
-        make_row("+ reverse", "sutskever2014", {"model.dropout": 0.0}, 9.9, 12.6),
-        make_row("+ dropout", "sutskever2014", dropout, 8.1, 14.0),
-        make_row("+ global (location)", "luong2015-global", {**location, "model.input_feeding": False}, 7.3, 16.8),
-        make_row("+ input feeding", "luong2015-global", location, 6.4, 18.1),
+        make_translation_row("base", "sutskever2014", corpus, base, perplexity=10.6, bleu=11.3),
+        make_translation_row("+ reverse", "sutskever2014", corpus, no_dropout, perplexity=9.9, bleu=12.6),
+        make_translation_row("+ dropout", "sutskever2014", corpus, dropout, perplexity=8.1, bleu=14.0),
+        make_translation_row("+ global (location)", "luong2015-global", corpus, no_feeding, perplexity=7.3, bleu=16.8),
+        make_translation_row("+ input feeding", "luong2015-global", corpus, location, perplexity=6.4, bleu=18.1),
         ExperimentRow("local-p (general) + feeding", best[:1], {}, {"perplexity": 5.9, "bleu": 19.0}),
         ExperimentRow("+ unk replacement", best[:1], replacing, {"bleu": 20.9}),
         ExperimentRow("+ ensemble", best, replacing, {"bleu": 23.0}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard.reproduce.experiment import BarChart, Claim, Experiment, ExperimentRow
 from regard.reproduce.metrics import measure_translation
-from regard.reproduce.presets import make_translation_training
+from regard.reproduce.presets import make_translation_row
 from regard.reproduce.significance import expect_higher, expect_lower
 
 CORPUS = {"small": "simple", "full": "multi30k"}
@@ -14,12 +14,9 @@ def _build_key_value_rows(scale: str) -> list[ExperimentRow]:
     """Return one decoder over three kinds of memory."""
     corpus = CORPUS[scale]
     return [
-        ExperimentRow("one memory", [make_translation_training("bahdanau2015", corpus)]),
-        ExperimentRow("keys and values, split", [make_translation_training("mino2017", corpus)]),
-        ExperimentRow(
-            "keys and values, separate",
-            [make_translation_training("mino2017", corpus, {"model.key_value": "separate"})],
-        ),
+        make_translation_row("one memory", "bahdanau2015", corpus),
+        make_translation_row("keys and values, split", "mino2017", corpus),
+        make_translation_row("keys and values, separate", "mino2017", corpus, {"model.key_value": "separate"}),
     ]
 
 

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from regard.reproduce.experiment import BarChart, Claim, Experiment, ExperimentRow
-from regard.reproduce.presets import make_translation_training
+from regard.reproduce.presets import make_translation_row
 from regard.reproduce.significance import expect_higher, expect_similar
 from regard.reproduce.throughput import measure_translation_and_speed
 
 CORPUS = {"small": "simple", "full": "multi30k"}
-PUBLISHED = {"sinusoidal": {"perplexity": 4.92, "bleu": 25.8}, "learned": {"perplexity": 4.92, "bleu": 25.7}}
 
 
 def _build_transformer_rows(scale: str) -> list[ExperimentRow]:
     """Return the rows: three positional encodings, and two recurrent models."""
-    corpus = CORPUS[scale]
-    positions = {
-        "sinusoidal": make_translation_training("vaswani2017-base", corpus),
-        "learned": make_translation_training("vaswani2017-base", corpus, {"model.positions": "learned"}),
-        "none": make_translation_training("vaswani2017-base", corpus, {"model.positions": "none"}),
-    }
+    transformer, corpus = "vaswani2017-base", CORPUS[scale]
+    learned, none = {"model.positions": "learned"}, {"model.positions": "none"}
     return [
-        *(
-            ExperimentRow(f"Transformer, {name}", [training], {}, PUBLISHED.get(name, {}))
-            for name, training in positions.items()
-        ),
-        ExperimentRow("bahdanau2015", [make_translation_training("bahdanau2015", corpus)]),
-        ExperimentRow(
-            "luong2015-global", [make_translation_training("luong2015-global", corpus, {"model.score": "dot"})]
-        ),
+        make_translation_row("Transformer, sinusoidal", transformer, corpus, perplexity=4.92, bleu=25.8),
+        make_translation_row("Transformer, learned", transformer, corpus, learned, perplexity=4.92, bleu=25.7),
+        make_translation_row("Transformer, none", transformer, corpus, none),
+        make_translation_row("bahdanau2015", "bahdanau2015", corpus),
+        make_translation_row("luong2015-global", "luong2015-global", corpus, {"model.score": "dot"}),
     ]
 
 
