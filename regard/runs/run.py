@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,10 +239,15 @@ class Run:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the rows of `metrics.jsonl`; an incomplete last line is ignored."""
-        if not self.metrics_path.is_file():
-            return []
-        lines = self.metrics_path.read_bytes().split(b"\n")[:-1]
-        return [self.parse_metrics_line(line, number) for number, line in enumerate(lines, 1)]
+        return list(self.iterate_metrics())
+
+    def iterate_metrics(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of `metrics.jsonl` as they are read."""
+        if self.metrics_path.is_file():
+            with self.metrics_path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if line.endswith(b"\n"):
+                        yield self.parse_metrics_line(line, number)
 
     def parse_metrics_line(self, line: bytes, line_number: int) -> dict[str, Any]:
         """Parse one line of `metrics.jsonl`; raise UserError if it is invalid."""

@@ -80,21 +80,27 @@ def _read_summary(run: Run) -> RunSummary:
     """Read all files of a run; raise UserError or OSError if one is damaged."""
     if not run.exists:
         raise UserError(f"it has no {run.config_path.name}: training ended before the first update")
-    config, rows, steps = run.read_config(), run.read_metrics(), run.list_steps()
+    config, steps, last_step = run.read_config(), run.list_steps(), 0
+    dev_rows: list[dict[str, Any]] = []
+    speeds: list[float] = []
+    for row in run.iterate_metrics():
+        last_step = row["step"]
+        if row["kind"] == "dev":
+            dev_rows.append(row)
+        elif row["kind"] == "train" and _is_plausible_number(row.get("tokens_per_second")):
+            speeds.append(row["tokens_per_second"])
     newest = run.checkpoint_folder(steps[-1]) if steps else None
     state = read_state(newest) if newest else {}
     written = [run.config_path, run.metrics_path, *([newest / STATE_FILE] if newest else [])]
-    train_rows = [row for row in rows if row["kind"] == "train"]
-    speeds = [row["tokens_per_second"] for row in train_rows if _is_plausible_number(row.get("tokens_per_second"))]
     return RunSummary(
         run.folder,
         damage=None if newest else "it has no checkpoint yet",
         recipe=str(config.get("recipe", "?")),
         config=config,
         parameters=_count_parameters(newest / MODEL_FILE) if newest else None,
-        steps=steps[-1] if steps else rows[-1]["step"] if rows else 0,
+        steps=steps[-1] if steps else last_step,
         epochs=_get_number(state, "epochs"),
-        best=_find_best_validation(state, [row for row in rows if row["kind"] == "dev"]),
+        best=_find_best_validation(state, dev_rows),
         tokens_per_second=statistics.median(speeds) if speeds else None,
         seconds=_get_number(state, "seconds"),
         written=max(path.stat().st_mtime for path in written if path.is_file()),
