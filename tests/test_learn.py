@@ -17,7 +17,7 @@ from regard import load, train
 from regard.demo import run_prediction_demo, run_translation_demo
 from regard.recipes import read_recipe
 from regard.runs import Run
-from regard.tasks import classification
+from regard.synthetic.classification import write_classification_corpus
 
 pytestmark = pytest.mark.learn
 
@@ -63,7 +63,7 @@ def test_the_demo_of_each_model_reaches_its_bleu_and_aer(name: str) -> None:
 @pytest.mark.parametrize("name", ["lin2017", "yang2016"])
 def test_a_classifier_attends_to_the_informative_sentence(name: str, tmp_path: Path) -> None:
     """Accuracy of 97 %, and 60 % of the attention on the informative sentence, a quarter of the text."""
-    corpus = classification.write_classification_corpus(tmp_path)
+    corpus = write_classification_corpus(tmp_path)
     shutil.rmtree(RUNS / name, ignore_errors=True)
     train(name, corpus.train, RUNS / name, dev=corpus.dev, **corpus.select_overrides(read_recipe(name)))
     classifier = load(RUNS / name)

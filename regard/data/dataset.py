@@ -1,9 +1,11 @@
-"""Dataset of encoded sentence pairs for training."""
+"""Datasets for training: encoded sentence pairs, and the base class of examples that are all in memory."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,24 @@ from regard.data.sampler import DatasetPart
 
 # Source, target and a seed -> source and target, segmented differently (BPE dropout).
 Augmentation = Callable[[RaggedArray, RaggedArray, int], tuple[RaggedArray, RaggedArray]]
+
+
+class InMemoryDataset(ABC):
+    """Encoded examples, all in memory; a derived class sets `sizes` and `fingerprint`."""
+
+    parts: Sequence[DatasetPart] = ()
+    sizes: npt.NDArray[np.int32]  # tokens of each example in a batch
+    fingerprint: str  # identifies the content
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @abstractmethod
+    def make_batch(self, rows: Indices, seed: int = 0) -> Any:
+        """Return the examples at `rows`; `seed` determines random augmentation."""
+
+    def release_memory(self) -> None:  # noqa: B027 - a default, not abstract
+        """Do nothing: all data stay in memory."""
 
 
 class ParallelDataset:

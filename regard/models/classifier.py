@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -33,6 +33,7 @@ class ClassifierSettings(EmbeddingSettings):
     dropout: Fraction = 0.0
     cell: Literal["gru", "lstm", "elman"] = "gru"
     pooling: Literal["attention", "max", "mean"] = "attention"
+    reads_sentences: ClassVar[bool] = False  # a text is read sentence by sentence, not as one sequence
 
     def make_word_embedding(self, vocabulary_size: int) -> nn.Embedding:
         """Return embeddings with a small initial variance.

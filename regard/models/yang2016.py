@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from regard.nn import HierarchicalAttention, MaxPooling, MeanPooling, Recurrent,
 class YangSettings(ClassifierSettings):
     """The `model` section of `yang2016`."""
 
+    reads_sentences: ClassVar[bool] = True
     attention: PositiveInt | None = None
 
     @property

@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
+from regard.data.dataset import InMemoryDataset
 from regard.data.indexed_dataset import Indices
 from regard.data.loader import TrainingDataset
-from regard.data.sampler import DatasetPart
 from regard.data.sentence_pair import Pair
 from regard.data.split import choose_dev_hashes, hash_source
 from regard.errors import UserError
@@ -179,24 +178,6 @@ class Vocabulary(Protocol):
         """Write the vocabulary into a folder."""
 
 
-class InMemoryDataset(ABC):
-    """Encoded examples, all in memory; a derived class sets `sizes` and `fingerprint`."""
-
-    parts: Sequence[DatasetPart] = ()
-    sizes: npt.NDArray[np.int32]  # tokens of each example in a batch
-    fingerprint: str  # identifies the content
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    @abstractmethod
-    def make_batch(self, rows: Indices, seed: int = 0) -> Any:
-        """Return the examples at `rows`; `seed` determines random augmentation."""
-
-    def release_memory(self) -> None:  # noqa: B027 - a default, not abstract
-        """Do nothing: all data stay in memory."""
-
-
 class Predictor(ABC):
     """A trained model with its vocabulary, ready for inference."""
 
@@ -340,11 +321,21 @@ class InMemoryTask(Task, Generic[ExampleT]):
         return f"all {self.nouns} are equal"
 
     def describe(
-        self, split: Split[ExampleT], dataset: InMemoryDataset, left_out: Mapping[str, int], validator: Validator
+        self,
+        split: Split[ExampleT],
+        dataset: InMemoryDataset,
+        left_out: Mapping[str, int],
+        validator: Validator,
+        vocabulary: Any,
     ) -> str:
-        """Return the numbers of examples, for the log."""
+        """Return the numbers of examples and the sizes of the vocabulary, for the log."""
         counts = format_left_out(left_out)
-        return f"{len(dataset):,} {self.nouns}{counts}, {len(split.dev):,} dev {self.nouns}"
+        dev = f"{len(split.dev):,} dev {self.nouns}{self.describe_dev_set(validator.examples)}"
+        return f"{len(dataset):,} {self.nouns}{counts}, {dev}, {vocabulary.describe()}"
+
+    def describe_dev_set(self, dev: Sequence[Any]) -> str:
+        """Return a note on the examples that are validated on."""
+        return ""
 
     def make_predictor(self, vocabulary: Any, config: RunConfig, model: Any, device: torch.device) -> Predictor:
         """Return a predictor of a model."""
@@ -363,7 +354,7 @@ class InMemoryTask(Task, Generic[ExampleT]):
         dev, dev_dataset = self.make_dev_set(split.dev, vocabulary, config)
         make_predictor = partial(self.make_predictor, vocabulary, config)
         validator = Validator(make_predictor, dev, dev_dataset, config.training.validate_pairs)
-        description = f"{self.describe(split, dataset, left_out, validator)}, {vocabulary.describe()}"
+        description = self.describe(split, dataset, left_out, validator, vocabulary)
         return PreparedRun(run, config, dataset, validator, vocabulary.sizes, vocabulary.save, description)
 
     def split(self, data: Any, seed: int) -> Split[ExampleT]:

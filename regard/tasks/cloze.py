@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard import tokenizers
 from regard.data.batch import Batch, pad_rows
-from regard.data.dataset import compute_dataset_fingerprint
+from regard.data.dataset import InMemoryDataset, compute_dataset_fingerprint
 from regard.data.indexed_dataset import Indices, Integers, RaggedArray
 from regard.data.readers.cloze import (
     NO_CANDIDATE,
@@ -41,14 +41,12 @@ from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (
     SAMPLES,
     DevExample,
-    InMemoryDataset,
     InMemoryTask,
     Prediction,
     Predictor,
     Split,
     Validation,
     ValidationSample,
-    Validator,
     require_list,
 )
 from regard.tokenizers import TextSettings, Tokenizers, WordTokenizer
@@ -434,13 +432,10 @@ class ClozeTask(InMemoryTask[Question]):
         questions = list(map(vocabulary.tokenize, dev[: config.training.validate_pairs]))
         return questions, ClozeDataset(questions, vocabulary)
 
-    def describe(
-        self, split: Split[Question], dataset: InMemoryDataset, left_out: Mapping[str, int], validator: Validator
-    ) -> str:
-        """Return the numbers of questions; unanswerable dev questions count as wrong."""
-        unanswerable = sum(not question.is_answerable for question in validator.examples)
-        note = f" ({unanswerable:,} without the answer in the document)" if unanswerable else ""
-        return super().describe(split, dataset, left_out, validator) + note
+    def describe_dev_set(self, dev: Sequence[TokenizedQuestion]) -> str:
+        """Return the number of unanswerable questions, which count as wrong."""
+        unanswerable = sum(not question.is_answerable for question in dev)
+        return f" ({unanswerable:,} without the answer in the document)" if unanswerable else ""
 
     def make_dev_example(self, example: Question) -> DevExample:
         """Return a question and its answer."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.data.batch import Batch
+from regard.data.dataset import InMemoryDataset
 from regard.data.indexed_dataset import Indices
 from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series_files
 from regard.data.readers.text import format_path, iterate_lines
@@ -29,7 +30,6 @@ from regard.synthetic.regression import write_regression_corpus
 from regard.tasks.base import (
     SAMPLES,
     DevExample,
-    InMemoryDataset,
     InMemoryTask,
     Prediction,
     Predictor,

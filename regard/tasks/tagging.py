@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batch import Batch, pad_rows
-from regard.data.dataset import compute_dataset_fingerprint
+from regard.data.dataset import InMemoryDataset, compute_dataset_fingerprint
 from regard.data.indexed_dataset import Indices, RaggedArray
 from regard.data.readers.conll import (
     Column,
@@ -35,7 +35,6 @@ from regard.synthetic.tagging import write_tagging_corpus
 from regard.tasks.base import (
     SAMPLES,
     DevExample,
-    InMemoryDataset,
     InMemoryTask,
     Prediction,
     Predictor,

@@ -21,18 +21,22 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard as package
 from regard.config import parse_settings
+from regard.data.classification_dataset import ClassificationDataset, TextEncoder
+from regard.data.readers.labelled_texts import LabelColumns, LabelledText, read_labelled_texts
 from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
 from regard.evaluate import ConfusionMatrix
 from regard.recipes import read_recipe as recipe_of
 from regard.report import write_report
 from regard.runs import Run
-from regard.synthetic.classification import NEGATIVE_ADJECTIVES, POSITIVE_ADJECTIVES
+from regard.synthetic.classification import (
+    NEGATIVE_ADJECTIVES,
+    POSITIVE_ADJECTIVES,
+    write_classification_corpus,
+)
 from regard.tasks import get_task
-from regard.tasks.classification import write_classification_corpus
-from regard.tasks.classification.dataset import ClassificationDataset, TextEncoder
-from regard.tasks.classification.labelled_texts import ClassificationSettings, LabelledText, read_labelled_texts
-from regard.tasks.classification.task import load, split_classification_data, subsample_evenly
+from regard.tasks.base import Split
+from regard.tasks.classification import ClassificationSettings, ClassificationTask, subsample_evenly
 from regard.tokenizers import LabelVocabulary, SentencePieceTokenizer, VocabularySettings, WordTokenizer
 from regard.training import train
 
@@ -57,9 +61,13 @@ ROWS = [
 ]
 
 
+def split_texts(settings: ClassificationSettings, seed: int) -> Split[LabelledText]:
+    return ClassificationTask().split(settings, seed)
+
+
 def read_rows(path: Path, **settings: Any) -> list[tuple[str, str]]:
     """Return (label, text) of each example."""
-    return [(one.label, one.text) for one in read_labelled_texts([path], ClassificationSettings(**settings))]
+    return [(one.label, one.text) for one in read_labelled_texts([path], LabelColumns(**settings))]
 
 
 def tsv(rows: list[tuple[str, str]]) -> str:
@@ -151,7 +159,7 @@ def test_tsv_jsonl_folders_and_compressed_files_hold_the_same_texts(tmp_path: Pa
 
 def test_several_files_are_read_in_order_with_line_numbers(tmp_path: Path) -> None:
     paths = [write_file(tmp_path / "a.tsv", tsv(ROWS[:2])), write_file(tmp_path / "b.jsonl", jsonl(ROWS[2:]))]
-    examples = list(read_labelled_texts(paths, ClassificationSettings()))
+    examples = list(read_labelled_texts(paths, LabelColumns()))
     assert [(one.label, one.text) for one in examples] == ROWS
     assert [one.where for one in examples][1:3] == [f"{paths[0]}:2", f"{paths[1]}:1"]
 
@@ -257,7 +265,7 @@ def test_arbitrary_bytes_are_read_or_refused(
     path = tmp_path_factory.mktemp("fuzz") / f"a{ending}"
     path.write_bytes(compress(content) if packed else content)
     try:
-        found = list(read_labelled_texts([path], ClassificationSettings(**values)))
+        found = list(read_labelled_texts([path], LabelColumns(**values)))
     except UserError:
         return
     assert all(one.label and one.text.encode() is not None for one in found)
@@ -358,23 +366,21 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(tmp_path: Path) -> N
     path = write_numbered_texts(tmp_path / "a.tsv")
     reordered = write_file(tmp_path / "b.tsv", "".join(reversed(path.read_text().splitlines(keepends=True))))
     settings = ClassificationSettings(train=(str(path),))
-    found = split_classification_data(settings, 1)
+    found = split_texts(settings, 1)
     dev = {one.text for one in found.dev}
-    assert dev == {
-        one.text for one in split_classification_data(ClassificationSettings(train=(str(reordered),)), 1).dev
-    }
-    assert dev != {one.text for one in split_classification_data(settings, 2).dev}
+    assert dev == {one.text for one in split_texts(ClassificationSettings(train=(str(reordered),)), 1).dev}
+    assert dev != {one.text for one in split_texts(settings, 2).dev}
     assert len(dev) == 6
-    assert len(split_classification_data(ClassificationSettings(train=(str(path),), dev_pairs=3), 1).dev) == 3
+    assert len(split_texts(ClassificationSettings(train=(str(path),), dev_pairs=3), 1).dev) == 3
     assert not {one.text for one in found.train} & dev
     assert len(found.train) == 54
 
 
 def test_equal_texts_are_never_split_between_train_and_dev(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", write_numbered_texts(tmp_path / "b.tsv", 30).read_text() * 2 + "a\t \n")
-    found = split_classification_data(ClassificationSettings(train=(str(path),)), 1)
+    found = split_texts(ClassificationSettings(train=(str(path),)), 1)
     assert not {one.text for one in found.train} & {one.text for one in found.dev}
-    assert found.empty == 1
+    assert found.left_out["empty"] == 1
 
 
 @pytest.mark.parametrize(
@@ -387,8 +393,8 @@ def test_equal_texts_are_never_split_between_train_and_dev(tmp_path: Path) -> No
 )
 def test_corpora_too_small_to_train_on_are_refused(content: str, message: str, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", content)
-    assert message in error_message(split_classification_data, ClassificationSettings(train=(str(path),)), 1)
-    assert "nothing to train on" in error_message(split_classification_data, ClassificationSettings(), 1)
+    assert message in error_message(split_texts, ClassificationSettings(train=(str(path),)), 1)
+    assert "nothing to train on" in error_message(split_texts, ClassificationSettings(), 1)
 
 
 def test_measured_dev_texts_are_spaced_evenly() -> None:
@@ -489,7 +495,7 @@ def test_resume_with_changed_training_data_is_refused(run: Run, corpus: Path, tm
 
 @each_recipe
 def test_predictions_do_not_depend_on_the_rest_of_the_batch(run: Run) -> None:
-    classifier = load(run.folder)
+    classifier = package.load(run.folder)
     texts = ["I found the lake lovely.", "", "It rained. " * 30, "I did not find the tower boring at all. We left."]
     made = classifier.predict(texts)
     for text, together in zip(texts, made, strict=True):
@@ -507,7 +513,7 @@ def test_predictions_do_not_depend_on_the_rest_of_the_batch(run: Run) -> None:
 
 @each_recipe
 def test_attention_lines_show_each_word_with_its_weight(run: Run) -> None:
-    prediction = load(run.folder).predict(["I found the lake lovely. We left."])[0]
+    prediction = package.load(run.folder).predict(["I found the lake lovely. We left."])[0]
     document, lines = prediction.to_dict(), prediction.make_attention_lines()
     if run.read_config()["recipe"] == "lin2017":
         weights = np.array(document["weights"])
@@ -534,7 +540,7 @@ def test_attention_lines_show_each_word_with_its_weight(run: Run) -> None:
 def test_max_pooling_has_no_attention_to_show(name: str, corpus: Path, tmp_path: Path) -> None:
     changes = {**SMALL[name], "model.pooling": "max", "training.steps": 2}
     pooled = package.train(name, corpus / "train.tsv", tmp_path / "run", dev=corpus / "dev.tsv", **changes)
-    made = load(pooled.folder).predict(["We left. It rained."])[0]
+    made = package.load(pooled.folder).predict(["We left. It rained."])[0]
     assert made.make_attention_lines() == []
     assert made.to_dict()["weights"] is None
     assert made.to_dict()["tokens"]
@@ -543,7 +549,7 @@ def test_max_pooling_has_no_attention_to_show(name: str, corpus: Path, tmp_path:
 
 @first_or_slow
 def test_evaluation_agrees_with_predictions(run: Run, corpus: Path) -> None:
-    classifier = load(run.folder)
+    classifier = package.load(run.folder)
     rows = [line.split("\t")[:2] for line in (corpus / "test.tsv").read_text(encoding="utf-8").splitlines()]
     made = [one.label for one in classifier.predict([text for _, text in rows])]
     right = [label for label, _ in rows]
@@ -559,7 +565,7 @@ def test_evaluation_agrees_with_predictions(run: Run, corpus: Path) -> None:
 @first_or_slow
 def test_unknown_label_in_evaluation_is_reported_with_file_and_line(run: Run, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.tsv", "liked\tx\nlike\ty\n")
-    classifier = load(run.folder)
+    classifier = package.load(run.folder)
     message = error_message(classifier.evaluate, [path])
     assert message == f"{path}:2: there is no label 'like'; did you mean 'liked'?"
     assert "no texts to score on" in error_message(classifier.evaluate, [write_file(tmp_path / "b.tsv", "\n")])
@@ -572,7 +578,7 @@ def test_init_from_keeps_the_labels(run: Run, tmp_path: Path) -> None:
 
     start: dict[str, Any] = {"training.init_from": str(run.folder), "training.steps": 2}
     tuned = train(None, write_texts("liked"), tmp_path / "tuned", **start)
-    assert load(tuned.folder).labels.names == ["disliked", "liked", "undecided"]
+    assert package.load(tuned.folder).vocabulary.labels.names == ["disliked", "liked", "undecided"]
     message = error_message(train, None, write_texts("odd"), tmp_path / "other", **start)
     assert "there is no label 'odd'" in message
 
@@ -591,9 +597,9 @@ def test_run_without_its_labels_is_refused(corpus: Path, tmp_path: Path) -> None
     made = train("lin2017", corpus / "train.tsv", tmp_path / "run", **{**SMALL["lin2017"], "training.steps": 1})
     labels = made.folder / "tokenizer" / "labels.txt"
     labels.write_text("liked\ndisliked\n", encoding="utf-8")
-    assert "does not hold labels" in error_message(load, made.folder)
+    assert "does not hold labels" in error_message(package.load, made.folder)
     labels.unlink()
-    assert "the run has no labels" in error_message(load, made.folder)
+    assert "the run has no labels" in error_message(package.load, made.folder)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -675,7 +681,7 @@ def test_synthetic_label_depends_on_one_sentence(tmp_path: Path) -> None:
 
 @first_or_slow
 def test_prediction_reads_the_texts_of_labelled_files(run: Run, tmp_path: Path) -> None:
-    classifier = load(run.folder)
+    classifier = package.load(run.folder)
     for name, content in (
         ("a.tsv", "liked\tIt rained.\tmore\n\tWe left.\n"),
         ("a.jsonl", '{"text": "It rained.", "label": "odd"}\n{"text": "We left."}\n'),
@@ -690,8 +696,8 @@ def test_prediction_reads_the_texts_of_labelled_files(run: Run, tmp_path: Path) 
 @first_or_slow
 def test_predict_refuses_a_single_text_and_numbers(run: Run) -> None:
     with pytest.raises(TypeError, match=r"predict takes a list of texts, not one: predict\(\[text\]\)"):
-        load(run.folder).predict("It rained.")
-    assert "the input must be text, not 5" in error_message(load(run.folder).predict, [5])
+        package.load(run.folder).predict("It rained.")
+    assert "the input must be text, not 5" in error_message(package.load(run.folder).predict, [5])
 
 
 def test_texts_mistaken_for_labels_are_reported(tmp_path: Path) -> None:

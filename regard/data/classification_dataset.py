@@ -1,4 +1,4 @@
-"""Text classification data: encoding texts as one sequence or as sentences, and padded batches."""
+"""Classification data: texts encoded as one sequence or sentence by sentence, BPE dropout, padded batches."""
 
 from __future__ import annotations
 
@@ -12,25 +12,11 @@ import torch
 from torch import Tensor
 
 from regard.data.batch import Batch
+from regard.data.dataset import InMemoryDataset
 from regard.data.indexed_dataset import Indices, RaggedArray
-from regard.data.sampler import DatasetPart
 from regard.special_tokens import PAD
 from regard.tokenizers import Tokenizer
 from regard.tokenizers.sentence_splitter import split_sentences
-
-
-@dataclass(frozen=True)
-class ClassificationBatch(Batch):
-    """A batch of B right-padded texts; for hierarchical models each has up to N sentences."""
-
-    ids: Tensor  # (B, S) or (B, N, S)
-    lengths: Tensor  # (B,) or (B, N); 0 behind the last sentence
-    labels: Tensor  # (B,)
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens without padding, for the training speed."""
-        return int(self.lengths.sum())
 
 
 class TextEncoder(NamedTuple):
@@ -57,10 +43,22 @@ class TextEncoder(NamedTuple):
         return self.truncate(self.encode_untruncated(text))
 
 
-class ClassificationDataset:
-    """Encoded texts with label ids; each text is a list of sentences, a single one for flat models."""
+@dataclass(frozen=True)
+class ClassificationBatch(Batch):
+    """A batch of B right-padded texts; for hierarchical models each has up to N sentences."""
 
-    parts: Sequence[DatasetPart] = ()
+    ids: Tensor  # (B, S) or (B, N, S)
+    lengths: Tensor  # (B,) or (B, N); 0 behind the last sentence
+    labels: Tensor  # (B,)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens without padding, for the training speed."""
+        return int(self.lengths.sum())
+
+
+class ClassificationDataset(InMemoryDataset):
+    """Encoded texts with label ids; each text is a list of sentences, a single one for flat models."""
 
     def __init__(
         self,
@@ -78,10 +76,10 @@ class ClassificationDataset:
         self.dropout = dropout
         longest = [max(map(len, document), default=0) for document in encoded_texts]
         self.sizes = np.maximum(np.diff(self.offsets) * np.asarray(longest, dtype=np.int64), 1).astype(np.int32)
-        self.fingerprint = _hash_arrays(self.sentences.values, self.sentences.offsets, self.offsets, self.labels)
-
-    def __len__(self) -> int:
-        return len(self.labels)
+        digest = hashlib.sha256()
+        for array in (self.sentences.values, self.sentences.offsets, self.offsets, self.labels):
+            digest.update(np.asarray(array, dtype=np.int64).tobytes())
+        self.fingerprint = digest.hexdigest()
 
     def get_token_ids(self, row: int) -> list[list[int]]:
         """Return the ids of a text, sentence by sentence."""
@@ -102,9 +100,6 @@ class ClassificationDataset:
         resegmented = iter(self.encoder.tokenizer.apply_bpe_dropout(flat, self.dropout, seed))
         return [self.encoder.truncate([next(resegmented) for _ in document]) for document in documents]
 
-    def release_memory(self) -> None:
-        """Do nothing: all data stay in memory."""
-
 
 def _pad_documents(documents: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:
     """Return ids (B, N, S) and sentence lengths (B, N); N and S are at least 1."""
@@ -117,10 +112,3 @@ def _pad_documents(documents: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor
             ids[row, index, : len(sentence)] = sentence
             lengths[row, index] = len(sentence)
     return torch.from_numpy(ids), torch.from_numpy(lengths)
-
-
-def _hash_arrays(*arrays: Indices) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.asarray(array, dtype=np.int64).tobytes())
-    return digest.hexdigest()

@@ -1,11 +1,10 @@
-"""Read labelled texts: TSV, JSON lines, or folders by label; and the `data` settings of classification."""
+"""Labelled texts for classification: TSV, JSON lines, or a folder for each label."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,45 +20,8 @@ from regard.data.readers.text import (
     open_decompressed,
     peek_bytes,
 )
-from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.tokenizers.label_vocabulary import is_valid_label
-
-_IS_HIERARCHICAL = {"lin": False, "yang": True}  # by model.kind; hierarchical models read sentence by sentence
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassificationSettings(BaseDataSettings):
-    """The `data` section of a classification recipe: files, columns of label and text, and length limits."""
-
-    label: int | str | None = None
-    text: int | str | None = None
-    header: bool | None = None
-    language: str = "en"
-    max_length: int = 400
-    max_sentences: int = 40
-    dev_pairs: int = 1000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("max_length", "max_sentences", "dev_pairs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
-        for name in ("label", "text"):
-            column = getattr(self, name)
-            if column in (0, "") or (type(column) is int and column < 0):
-                raise ValueError(f"{name} is a column's number, from 1, or its name, not {column!r}")
-        if self.label is not None and self.label == self.text:
-            raise ValueError(f"label and text must be different columns, not both {self.label!r}")
-
-
-def is_hierarchical(config: Mapping[str, Any]) -> bool:
-    """Return whether the model of a config reads a text sentence by sentence."""
-    kind = config["model"]["kind"]
-    if kind not in _IS_HIERARCHICAL:
-        raise UserError(f"model.kind {kind!r} is not a classifier{format_suggestion(str(kind), _IS_HIERARCHICAL)}")
-    return _IS_HIERARCHICAL[kind]
-
 
 _JSON_FORMAT = '{"text": "…", "label": "…"}'
 
@@ -72,6 +34,14 @@ class LabelledText(NamedTuple):
     where: str
 
 
+class LabelColumns(NamedTuple):
+    """Columns of a TSV file, by number or name, or keys of JSON objects; and whether the first line has names."""
+
+    label: int | str | None = None
+    text: int | str | None = None
+    header: bool | None = None
+
+
 class _ColumnIndices(NamedTuple):
     """Columns of label and text, from 0."""
 
@@ -79,11 +49,12 @@ class _ColumnIndices(NamedTuple):
     text: int
 
 
-def read_labelled_texts(paths: Sequence[Path], settings: ClassificationSettings) -> Iterator[LabelledText]:
+def read_labelled_texts(paths: Sequence[Path], columns: LabelColumns) -> Iterator[LabelledText]:
     """Yield the texts of files and folders; raise UserError for a missing or invalid label."""
     for path in paths:
-        for example in read_texts(path, settings):
-            yield _check_label(example, settings)
+        for example in read_texts(path, columns):
+            _check_label(example, columns)
+            yield example
 
 
 def has_labelled_texts(path: Path) -> bool:
@@ -91,14 +62,14 @@ def has_labelled_texts(path: Path) -> bool:
     return path.is_dir() or find_format_suffix(path) in _TEXT_PARSERS
 
 
-def read_texts(path: Path, settings: ClassificationSettings) -> Iterator[LabelledText]:
+def read_texts(path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
     """Yield the texts of a file or folder; a missing label is empty."""
     if path.is_dir():
         return _read_text_folder(path)
     if find_format_suffix(path) in _TEXT_PARSERS:
-        return _TEXT_PARSERS[find_format_suffix(path)](iterate_lines(path), path, settings)
+        return _TEXT_PARSERS[find_format_suffix(path)](iterate_lines(path), path, columns)
     if path == STANDARD_INPUT or path.is_fifo():
-        return _read_text_pipe(path, settings)
+        return _read_text_pipe(path, columns)
     if not path.exists():
         raise UserError(f"there is no file and no folder {path}")
     raise UserError(
@@ -107,60 +78,58 @@ def read_texts(path: Path, settings: ClassificationSettings) -> Iterator[Labelle
     )
 
 
-def _read_text_pipe(pipe: Path, settings: ClassificationSettings) -> Iterator[LabelledText]:
+def _read_text_pipe(pipe: Path, columns: LabelColumns) -> Iterator[LabelledText]:
     """Yield the texts of a pipe, whose format is detected by its first bytes."""
     with open_decompressed(pipe) as file:
         kind = detect_format(peek_bytes(file))
-        yield from _TEXT_PARSERS.get(kind, _parse_text_tsv)(decode_lines(file, pipe), pipe, settings)
+        yield from _TEXT_PARSERS.get(kind, _parse_text_tsv)(decode_lines(file, pipe), pipe, columns)
 
 
-def _check_label(example: LabelledText, settings: ClassificationSettings) -> LabelledText:
-    """Return the example; raise UserError if its label is missing or invalid."""
+def _check_label(example: LabelledText, columns: LabelColumns) -> None:
+    """Raise UserError if a label is missing or invalid."""
     if not example.label:
-        column = "" if settings.label is None else f" in {settings.label!r}"
+        column = "" if columns.label is None else f" in {columns.label!r}"
         raise UserError(f"{example.where}: there is no label{column} (data.label)")
     if not is_valid_unicode(example.label):
         raise make_surrogate_error(example.where)
     if not is_valid_label(example.label):
         raise UserError(f"{example.where}: a label is one line of text without tabs, not {short_repr(example.label)}")
-    return example
 
 
-def _parse_text_tsv(rows: Iterator[str], path: Path, settings: ClassificationSettings) -> Iterator[LabelledText]:
+def _parse_text_tsv(rows: Iterator[str], path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
     """Yield texts from TSV lines: label, text, or the configured columns. Blank lines are ignored."""
-    columns: _ColumnIndices | None = None
+    indices: _ColumnIndices | None = None
     for number, line in enumerate(rows, 1):
         where, cells = f"{format_path(path)}:{number}", line.split("\t")
-        if columns is None:
-            columns, is_header = _find_columns(cells, settings, where)
+        if indices is None:
+            indices, is_header = _find_columns(cells, columns, where)
             if is_header:
                 continue
         if not line.strip():
             continue
-        if len(cells) <= columns.text:
+        if len(cells) <= indices.text:
             raise UserError(
-                f"{where}: the text is expected in column {columns.text + 1} (data.text), but the line has "
+                f"{where}: the text is expected in column {indices.text + 1} (data.text), but the line has "
                 f"{len(cells)} tab-separated column{'s' * (len(cells) > 1)}: {short_repr(line)}"
             )
-        label = cells[columns.label].strip() if columns.label < len(cells) else ""
-        yield LabelledText(cells[columns.text], label, where)
+        label = cells[indices.label].strip() if indices.label < len(cells) else ""
+        yield LabelledText(cells[indices.text], label, where)
 
 
-def _find_columns(cells: Sequence[str], settings: ClassificationSettings, where: str) -> tuple[_ColumnIndices, bool]:
+def _find_columns(cells: Sequence[str], columns: LabelColumns, where: str) -> tuple[_ColumnIndices, bool]:
     """Return the columns of label and text, and whether the first line is a header."""
     names = [cell.strip() for cell in cells]
-    has_names = isinstance(settings.label, str) or isinstance(settings.text, str)
-    if has_names or settings.header:
-        columns = _ColumnIndices(
-            _find_column_index(settings.label, "label", 0, names, where),
-            _find_column_index(settings.text, "text", 1, names, where),
+    if columns.header or isinstance(columns.label, str) or isinstance(columns.text, str):
+        indices = _ColumnIndices(
+            _find_column_index(columns.label, "label", 0, names, where),
+            _find_column_index(columns.text, "text", 1, names, where),
         )
-        if columns.label == columns.text:
-            raise UserError(f"{where}: label and text are both in column {columns.label + 1} (data.label, data.text)")
-        return columns, True
-    columns = _ColumnIndices((settings.label or 1) - 1, (settings.text or 2) - 1)  # type: ignore[operator]
-    headers = [names[index].lower() if index < len(names) else "" for index in columns]
-    return columns, settings.header is None and headers == ["label", "text"]
+        if indices.label == indices.text:
+            raise UserError(f"{where}: label and text are both in column {indices.label + 1} (data.label, data.text)")
+        return indices, True
+    indices = _ColumnIndices((columns.label or 1) - 1, (columns.text or 2) - 1)
+    headers = [names[index].lower() if index < len(names) else "" for index in indices]
+    return indices, columns.header is None and headers == ["label", "text"]
 
 
 def _find_column_index(
@@ -176,8 +145,8 @@ def _find_column_index(
     return names.index(setting)
 
 
-def _parse_text_jsonl(rows: Iterator[str], path: Path, settings: ClassificationSettings) -> Iterator[LabelledText]:
-    keys = [settings.text or "text", settings.label or "label"]
+def _parse_text_jsonl(rows: Iterator[str], path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
+    keys = [columns.text or "text", columns.label or "label"]
     for key in keys:
         if isinstance(key, int):
             raise UserError(
@@ -205,7 +174,7 @@ def _format_label(label: Any) -> str:
     return label if isinstance(label, str) else "" if label is None else json.dumps(label)
 
 
-_TEXT_PARSERS: dict[str, Callable[[Iterator[str], Path, ClassificationSettings], Iterator[LabelledText]]] = {
+_TEXT_PARSERS: dict[str, Callable[[Iterator[str], Path, LabelColumns], Iterator[LabelledText]]] = {
     ".tsv": _parse_text_tsv,
     ".jsonl": _parse_text_jsonl,
 }
