@@ -92,6 +92,15 @@ def test_a_score_is_one_class_and_one_entry(package: Path, corpus: Path, regard_
     train_and_translate(regard_in_package, corpus, "bahdanau2015", "model.score=cosine", "model.coverage=neural")
 
 
+def test_a_decoder_is_one_model_file_and_one_recipe(
+    tmp_path: Path, corpus: Path, regard: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_block("sennrich2017.py", tmp_path)
+    write_block("sennrich2017.yaml", tmp_path)
+    monkeypatch.setenv("REGARD_IMPORT", "sennrich2017")
+    train_and_translate(regard, corpus, "sennrich2017.yaml")
+
+
 @pytest.mark.parametrize("score", ["cosine", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", ".dot"])
 def test_a_run_cannot_name_a_class_outside_scores_and_plugins(score: str) -> None:
     with pytest.raises(UserError, match=r"score is one of dot, general, concat, location, not .*REGARD_IMPORT"):
