@@ -43,10 +43,10 @@ from regard.synthetic.captioning import (
 from regard.synthetic.captioning import make_caption_line as caption_of
 from regard.tasks import TASKS
 from regard.tasks.captioning import CaptioningPredictor, ImageFile, caption_files, write_captioning_corpus
-from regard.tasks.captioning.backbone import CaptionSettings
 from regard.tasks.captioning.caption_files import CaptionExample
 from regard.tasks.captioning.dataset import (
     CaptionDataset,
+    CaptionSettings,
     EncodedCaption,
     find_grounded_tokens,
     learn_caption_vocabulary,

@@ -30,7 +30,6 @@ import regard
 from regard.cli import main
 from regard.runs import Run
 from regard.tasks.captioning import ImageFile, caption_files, feature_extractor
-from regard.tasks.captioning.backbone import BACKBONE_FILE, Backbone, find_common_backbone, read_backbone_file
 from regard.tasks.captioning.extraction import extract_image_features, list_caption_files
 from regard.tasks.captioning.feature_extractor import (
     SEED,
@@ -42,7 +41,13 @@ from regard.tasks.captioning.feature_extractor import (
     rebuild_feature_extractor,
     truncate_network,
 )
-from regard.tasks.captioning.preprocessing import ImagePreprocessor
+from regard.tasks.captioning.preprocessing import (
+    BACKBONE_FILE,
+    Backbone,
+    ImagePreprocessor,
+    find_common_backbone,
+    read_backbone_file,
+)
 from regard.training import train
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from regard.runs import Run
 from regard.synthetic.captioning import write_captioning_corpus
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import DevExample, PreparedRun, Task
-from regard.tasks.captioning.backbone import CaptionSettings
+from regard.tasks.captioning.dataset import CaptionSettings
 from regard.tasks.captioning.images import ImageFile
 from regard.tasks.captioning.predictor import CaptioningPredictor, CaptionPrediction, load
 from regard.tasks.captioning.task import load_captioning_dev_set, prepare_captioning

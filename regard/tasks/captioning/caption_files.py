@@ -38,6 +38,7 @@ class CaptionExample(NamedTuple):
     picture: ImageFile
     caption: str
     grounding: WordGrounding | None = None
+    digest: str = ""  # of the image's content, once it is read
 
 
 _CaptionParser = Callable[[Iterable[str], str, Path], Iterator[CaptionExample]]
@@ -99,12 +100,22 @@ _CAPTION_PARSERS: dict[str, _CaptionParser] = {".jsonl": _parse_caption_jsonl, "
 
 def parse_image_lines(rows: Iterable[str], folder: Path = Path(), name: str = "") -> Iterator[ImageFile]:
     """Yield the images that lines name: a path, a path with a tab and a caption, or a JSON object."""
+    return (picture for picture, _ in parse_image_lines_with_fields(rows, folder, name))
+
+
+def parse_image_lines_with_fields(
+    rows: Iterable[str], folder: Path, name: str
+) -> Iterator[tuple[ImageFile, dict[str, Any]]]:
+    """Yield the images that lines name, each with the other fields of its line."""
     for number, line in enumerate(rows, 1):
         where = f"{name}:{number}" if name else f"line {number}"
         if line.lstrip().startswith("{"):
-            yield parse_image(_parse_json_object(line, where), folder, where)
+            fields = _parse_json_object(line, where)
+            picture = parse_image(fields, folder, where)
+            yield picture, {key: value for key, value in fields.items() if key not in ("image", "row")}
         elif line.strip():
-            yield ImageFile(folder / line.partition("\t")[0].strip(), None, where)
+            path, tab, rest = line.partition("\t")
+            yield ImageFile(folder / path.strip(), None, where), {"caption": rest.split("\t")[0]} if tab else {}
 
 
 def _parse_json_object(line: str, where: str) -> dict[str, Any]:
@@ -133,23 +144,7 @@ def _parse_original(fields: Any, folder: Path, where: str) -> ImageFile | None:
         raise UserError(
             f'{before}original must name the image of the features, {{"image": "path"}}, not {short_repr(fields)}'
         )
-    return parse_image({"image": fields.get("image"), "row": fields.get("row")}, folder, where)
-
-
-def parse_image_lines_with_fields(
-    rows: Iterable[str], folder: Path, name: str
-) -> Iterator[tuple[ImageFile, dict[str, Any]]]:
-    """Yield the images that lines name, each with the other fields of its line."""
-    for number, line in enumerate(rows, 1):
-        where, (path, tab, rest) = f"{name}:{number}", line.partition("\t")
-        if line.lstrip().startswith("{"):
-            fields = _parse_json_object(line, where)
-            yield (
-                parse_image(fields, folder, where),
-                {key: fields[key] for key in fields if key not in ("image", "row")},
-            )
-        elif line.strip():
-            yield ImageFile(folder / path.strip(), None, where), {"caption": rest.split("\t")[0]} if tab else {}
+    return parse_image(fields | {"original": None}, folder, where)
 
 
 def _parse_grounding(fields: Mapping[str, Any], where: str) -> WordGrounding | None:
@@ -179,20 +174,19 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 40
 
 
-def compute_image_digests(examples: Sequence[CaptionExample]) -> list[str]:
-    """Return a content digest of each example's image; each file or row is read once."""
+def add_image_digests(examples: Sequence[CaptionExample]) -> list[CaptionExample]:
+    """Return the examples with a content digest of each one's image; each file or row is read once."""
     digests: dict[tuple[Path, int | None], str] = {}
     for example in examples:
-        key = example.picture.path, example.picture.row
-        if key not in digests:
-            digests[key] = example.picture.compute_image_digest()
-    return [digests[example.picture.path, example.picture.row] for example in examples]
+        if example.picture.key not in digests:
+            digests[example.picture.key] = example.picture.compute_image_digest()
+    return [example._replace(digest=digests[example.picture.key]) for example in examples]
 
 
 def group_captions_by_image(examples: Sequence[CaptionExample]) -> dict[ImageFile, list[str]]:
     """Return all captions of each image; images with equal content count as one."""
     first_files: dict[str, ImageFile] = {}
     captions: dict[ImageFile, list[str]] = {}
-    for digest, example in zip(compute_image_digests(examples), examples, strict=True):
-        captions.setdefault(first_files.setdefault(digest, example.picture), []).append(example.caption)
+    for example in add_image_digests(examples):
+        captions.setdefault(first_files.setdefault(example.digest, example.picture), []).append(example.caption)
     return captions

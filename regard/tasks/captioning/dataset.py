@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from regard.config import parse_settings
 from regard.data.batch import Seq2SeqBatch, pad_and_shift_targets
 from regard.data.indexed_dataset import Indices, RaggedArray
 from regard.data.sampler import DatasetPart
+from regard.data.settings import BaseDataSettings
 from regard.models import Decoded, Seq2Seq
 from regard.models.xu2015_hard import attention_entropy
 from regard.runs import Run
@@ -24,8 +26,29 @@ from regard.special_tokens import PAD
 from regard.tasks.batched_inference import map_batches
 from regard.tasks.captioning.caption_files import CaptionExample
 from regard.tasks.captioning.images import ImageFile
-from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor
+from regard.tasks.captioning.preprocessing import Backbone, GridShape, ImageInput, ImagePreprocessor
 from regard.tokenizers import Tokenizer, VocabularySettings, load_tokenizer, make_vocabulary_file_name, train_tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionSettings(BaseDataSettings):
+    """The `data` section of a captioning recipe: files, image size, patches, and length limits."""
+
+    image: int = 224
+    patch: int = 16
+    features: int | None = None
+    backbone: Backbone | None = None
+    max_length: int = 50
+    dev_pairs: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("image", "patch", "features", "max_length", "dev_pairs"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is at least 1, not {value}")
+        if self.patch > self.image:
+            raise ValueError(f"patch must be at most image ({self.image} pixels), not {self.patch}")
 
 
 class EncodedCaption(NamedTuple):
@@ -83,11 +106,8 @@ class CaptionDataset:
         """Load and preprocess an image; raise UserError if its size has changed since training began."""
         picture = self.image_files[row]
         image_input = self.preprocessor.preprocess(picture.load(), picture)
-        expected = self.grid_shapes[row]
-        if (image_input.grid_shape.num_positions, image_input.grid_shape.features) != (
-            expected.num_positions,
-            expected.features,
-        ):
+        found, expected = image_input.grid_shape, self.grid_shapes[row]
+        if (found.num_positions, found.features) != (expected.num_positions, expected.features):
             raise picture.make_error("the image has changed since training began")
         return image_input
 
@@ -184,7 +204,6 @@ def encode_captions(
     preprocessor: ImagePreprocessor,
     tokenizer: Tokenizer,
     features: int | None,
-    digests: Sequence[str] = (),
 ) -> list[EncodedCaption]:
     """Encode captions and check that all images have the same number of features per position.
 
@@ -193,10 +212,9 @@ def encode_captions(
         preprocessor: Gives the grid shape of an image.
         tokenizer: Encodes the captions.
         features: Expected features per position; None: as many as the first image has.
-        digests: Content digest of each image, if known.
     """
     encoded: list[EncodedCaption] = []
-    for index, example in enumerate(examples):
+    for example in examples:
         grid_shape = preprocessor.compute_grid_shape(
             *example.picture.read_shape_and_dtype(), example.picture.display_name
         )
@@ -206,8 +224,7 @@ def encode_captions(
             raise example.picture.make_error(
                 f"{grid_shape.features:,} features per position, but the others have {features:,}{hint}"
             )
-        digest = digests[index] if digests else ""
-        encoded.append(EncodedCaption(example.picture, grid_shape, tokenizer.encode(example.caption), digest))
+        encoded.append(EncodedCaption(example.picture, grid_shape, tokenizer.encode(example.caption), example.digest))
     return encoded
 
 
@@ -215,14 +232,14 @@ def find_grounded_tokens(
     examples: Sequence[CaptionExample], dataset: CaptionDataset, tokenizer: Tokenizer
 ) -> list[GroundedTokens]:
     """Return for each caption the tokens that name grid cells, as far as the data say it."""
-    return [_find_tokens_of_caption(example, dataset, row, tokenizer) for row, example in enumerate(examples)]
+    return [
+        _find_tokens_of_caption(example, grid_shape, tokenizer)
+        for example, grid_shape in zip(examples, dataset.grid_shapes, strict=True)
+    ]
 
 
-def _find_tokens_of_caption(
-    example: CaptionExample, dataset: CaptionDataset, row: int, tokenizer: Tokenizer
-) -> GroundedTokens:
+def _find_tokens_of_caption(example: CaptionExample, grid_shape: GridShape, tokenizer: Tokenizer) -> GroundedTokens:
     """Return the grounded tokens of one caption; none if its grid is not the model's."""
-    grid_shape = dataset.grid_shapes[row]
     if example.grounding is None or example.grounding.grid != (grid_shape.rows, grid_shape.columns):
         return {}
     _, words = tokenizer.encode_with_word_ids(example.caption)

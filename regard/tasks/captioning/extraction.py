@@ -19,10 +19,10 @@ import numpy as np
 
 from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_path, iterate_lines
 from regard.errors import UserError
-from regard.tasks.captioning.backbone import Backbone, Pixels
 from regard.tasks.captioning.caption_files import parse_image_lines_with_fields
 from regard.tasks.captioning.feature_extractor import FeatureExtractor
 from regard.tasks.captioning.images import ARRAY_SUFFIX, IMAGE_SUFFIXES, ImageFile, is_image_array
+from regard.tasks.captioning.preprocessing import Backbone, Pixels
 
 _READER_THREADS = min(8, os.cpu_count() or 1)
 
@@ -54,11 +54,10 @@ def _list_caption_file(path: Path) -> CaptionFile:
     images: list[ImageFile] = []
     lines = []
     for picture, fields in parse_image_lines_with_fields(iterate_lines(path), path.parent, format_path(path)):
-        key = picture.path, picture.row
-        if key not in image_indices:
-            image_indices[key] = len(images)
+        if picture.key not in image_indices:
+            image_indices[picture.key] = len(images)
             images.append(_check_image(picture))
-        lines.append((image_indices[key], fields))
+        lines.append((image_indices[picture.key], fields))
     if not images:
         raise UserError(f"{format_path(path)} does not name any image")
     return CaptionFile(_remove_suffixes(path), images, lines)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.data.readers.text import to_single_line
 from regard.errors import UserError, format_suggestion
 from regard.search import Floats
-from regard.tasks.captioning.backbone import Backbone, Pixels, Precision
+from regard.tasks.captioning.preprocessing import Backbone, Pixels, Precision
 
 _COMPILED_OPERATORS = ("nms", "qnms")  # for object detection only; no image classification network calls them
 

@@ -39,6 +39,11 @@ class ImageFile(NamedTuple):
     original: ImageFile | None = None
 
     @property
+    def key(self) -> tuple[Path, int | None]:
+        """Path and row, which identify the image among the lines that name it."""
+        return self.path, self.row
+
+    @property
     def display_name(self) -> str:
         """Name for messages."""
         return f"{self.where}{': ' if self.where else ''}{self.path}{'' if self.row is None else f', row {self.row}'}"
@@ -52,12 +57,12 @@ class ImageFile(NamedTuple):
         if self.is_array():
             array = self._open_array()
             return array.shape, array.dtype
-        width, height = _open_image(self, False)
+        width, height = self._decode_file(with_pixels=False)
         return (int(height), int(width), 3), np.dtype(np.uint8)
 
     def load(self) -> Array:
         """Return pixels (height, width, 3) of an image, or the memory-mapped array of a .npy file."""
-        return self._open_array() if self.is_array() else _open_image(self, True)
+        return self._open_array() if self.is_array() else self._decode_file(with_pixels=True)
 
     def compute_image_digest(self) -> str:
         """Return a digest of the content, which identifies an image regardless of its name."""
@@ -97,6 +102,11 @@ class ImageFile(NamedTuple):
         if not exists:
             raise UserError(f"{self.where}{': ' if self.where else ''}there is no file {short_repr(str(self.path))}")
 
+    def _decode_file(self, with_pixels: bool) -> Any:
+        import_pillow(self)
+        self.check_exists()
+        return decode_image(self.path, self, with_pixels)
+
     def _open_array(self) -> Array:
         """Return the array, or its row."""
         self.check_exists()
@@ -121,31 +131,27 @@ def _map_array_file(path: Path, _written: int) -> Array:
     return array
 
 
-def _open_image(picture: ImageFile, with_pixels: bool) -> Any:
-    """Return pixels (height, width, 3), rotated as EXIF says; or (width, height) without decoding."""
-    import_pillow(picture)
-    picture.check_exists()
-    return decode_image(picture.path, picture, with_pixels)
-
-
 def decode_image(file: Path | IO[bytes], picture: ImageFile, with_pixels: bool, max_pixels: int = MAX_PIXELS) -> Any:
     """Decode a PNG or JPEG image; messages use the name of `picture`.
 
     Returns:
         Pixels (height, width, 3), rotated as EXIF says; with `with_pixels=False` the tuple (width, height).
     """
+    pillow = import_pillow(picture)
+    from PIL import ImageOps
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's warning about large images; the limit here is lower
-            with import_pillow(picture).open(file, formats=_PILLOW_FORMATS) as image:
+            with pillow.open(file, formats=_PILLOW_FORMATS) as image:
                 if image.width * image.height > max_pixels:
                     raise picture.make_error(
                         f"{image.width:,} × {image.height:,} pixels; the maximum is {max_pixels:,}"
                     )
-                return np.array(_apply_exif_rotation(image).convert("RGB")) if with_pixels else image.size
+                return np.array(ImageOps.exif_transpose(image).convert("RGB")) if with_pixels else image.size
     except UserError:
         raise
-    except import_pillow(picture).UnidentifiedImageError as error:  # Pillow's message shows a Python object
+    except pillow.UnidentifiedImageError as error:  # Pillow's message shows a Python object
         raise picture.make_error("it cannot be read as an image: unknown format") from error
     except Exception as error:  # Pillow raises many types for damaged images
         raise picture.make_error(f"it cannot be read as an image: {to_single_line(error)}") from error
@@ -154,12 +160,6 @@ def decode_image(file: Path | IO[bytes], picture: ImageFile, with_pixels: bool, 
 def is_image_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     """Return whether an array holds pixels, (height, width, 3) of uint8, and not features."""
     return bool(dtype == np.uint8) and len(shape) == 3 and shape[2] == 3
-
-
-def _apply_exif_rotation(image: Any) -> Any:
-    from PIL import ImageOps
-
-    return ImageOps.exif_transpose(image)
 
 
 def import_pillow(picture: ImageFile) -> Any:

@@ -21,11 +21,10 @@ from regard.plot import AttentionOverlay, WeightedWords
 from regard.search import Floats, Hypothesis, search
 from regard.tasks.base import Prediction, choose_inference_device, get_single_run, require_list
 from regard.tasks.batched_inference import map_batches_in_order
-from regard.tasks.captioning import caption_files, images
-from regard.tasks.captioning.backbone import CaptionSettings, CropWindow, Pixels, find_common_backbone
-from regard.tasks.captioning.caption_files import group_captions_by_image
+from regard.tasks.captioning import caption_files
 from regard.tasks.captioning.dataset import (
     CaptionDataset,
+    CaptionSettings,
     compute_exact_match,
     encode_captions,
     find_grounded_tokens,
@@ -33,9 +32,17 @@ from regard.tasks.captioning.dataset import (
     pad_image_inputs,
     score_captions,
 )
-from regard.tasks.captioning.images import ARRAY_SUFFIX, IMAGE_SUFFIXES, Array, ImageFile
-from regard.tasks.captioning.preprocessing import ImageInput, ImagePreprocessor
+from regard.tasks.captioning.images import ARRAY_SUFFIX, IMAGE_SUFFIXES, Array, ImageFile, decode_data_url
+from regard.tasks.captioning.preprocessing import (
+    CropWindow,
+    ImageInput,
+    ImagePreprocessor,
+    Pixels,
+    find_common_backbone,
+)
 from regard.tokenizers import Tokenizer
+
+_IMAGES_IN_MEMORY = 256
 
 
 @dataclass(frozen=True)
@@ -48,8 +55,8 @@ class CaptionPrediction(Prediction):
     tokens: Sequence[str]  # including EOS
     attention: Floats  # (tokens, rows, columns)
     pixels: Pixels | None  # preprocessed image; None if the input was features
-    window: CropWindow | None = None  # part of the image that `pixels` show, if cropped
-    preprocessor: ImagePreprocessor | None = None
+    window: CropWindow | None  # part of the image that `pixels` show, if cropped
+    preprocessor: ImagePreprocessor
 
     def to_text(self) -> str:
         """Return the caption."""
@@ -57,17 +64,16 @@ class CaptionPrediction(Prediction):
 
     def to_dict(self) -> dict[str, Any]:
         """Return image, caption, score, tokens, and the grid of attention weights of each token."""
-        image_fields = {"image": str(self.picture.path)} | (
-            {} if self.picture.row is None else {"row": self.picture.row}
-        )
-        caption_fields = {"caption": self.text, "score": self.score, "tokens": list(self.tokens)}
-        window_fields = {} if self.window is None else {"seen": list(self.window)}
-        return (
-            image_fields
-            | caption_fields
-            | window_fields
-            | {"grid": list(self.attention.shape[1:]), "weights": self.attention.tolist()}
-        )
+        return {
+            "image": str(self.picture.path),
+            **({} if self.picture.row is None else {"row": self.picture.row}),
+            "caption": self.text,
+            "score": self.score,
+            "tokens": list(self.tokens),
+            **({} if self.window is None else {"seen": list(self.window)}),
+            "grid": list(self.attention.shape[1:]),
+            "weights": self.attention.tolist(),
+        }
 
     def make_attention_lines(self) -> list[WeightedWords]:
         """Return a line for each token: grid cells, by row and column from 1, with their attention weights."""
@@ -82,7 +88,7 @@ class CaptionPrediction(Prediction):
     def make_image_overlay(self) -> AttentionOverlay | None:
         """Return the attention weights over the image, or over the original image of features."""
         pixels = self.pixels
-        if pixels is None and self.preprocessor is not None:
+        if pixels is None:
             pixels = self.preprocessor.load_original_pixels(self.picture)
         return AttentionOverlay(pixels, self.tokens, self.attention)
 
@@ -124,22 +130,35 @@ class CaptioningPredictor:
 
     def parse_json_input(self, given: Any) -> Array:
         """Return the pixels or features of a data URL; files on this machine cannot be named."""
-        return images.decode_data_url(given)
+        return decode_data_url(given)
 
     def predict(self, inputs: Sequence[ImageSource], beam: int = 5) -> list[CaptionPrediction]:
         """Return a caption for each image: a path, an object as in a line of JSON, or an array."""
-        image_files = [_to_image_file(source) for source in require_list(inputs, "image")]
+        pictures = [_to_image_file(source) for source in require_list(inputs, "image")]
         image_inputs = [
             self._preprocess_image(source if isinstance(source, np.ndarray) else picture.load(), picture)
-            for source, picture in zip(inputs, image_files, strict=True)
+            for source, picture in zip(inputs, pictures, strict=True)
         ]
-        hypotheses = search_captions(
-            self.model, image_inputs, self.device, self.batch_tokens, self.data.max_length, beam
-        )
-        return [
-            make_caption_prediction(*one, self.tokenizer, self.preprocessor)
-            for one in zip(image_files, image_inputs, hypotheses, strict=True)
-        ]
+
+        def search_batch(rows: Indices) -> list[Hypothesis]:
+            source, lengths = pad_image_inputs([image_inputs[row] for row in rows.tolist()])
+            nbest_lists = search(
+                self.model,
+                source.to(self.device),
+                lengths.to(self.device),
+                beam=beam,
+                max_length=self.data.max_length + 1,
+            )
+            return [hypotheses[0] for hypotheses in nbest_lists]
+
+        sizes = np.array([image_input.grid_shape.num_positions for image_input in image_inputs], dtype=np.int64)
+        hypotheses = map_batches_in_order(search_batch, sizes, self.batch_tokens)
+        return [self._make_prediction(*fields) for fields in zip(pictures, image_inputs, hypotheses, strict=True)]
+
+    def caption_images(self, pictures: Sequence[ImageFile], beam: int = 5) -> list[CaptionPrediction]:
+        """Return a caption for each image; only some images are in memory at a time."""
+        slices = (pictures[start : start + _IMAGES_IN_MEMORY] for start in range(0, len(pictures), _IMAGES_IN_MEMORY))
+        return [prediction for batch in slices for prediction in self.predict(batch, beam)]
 
     def _preprocess_image(self, array: Array, picture: ImageFile) -> ImageInput:
         """Preprocess an image; raise UserError if its features per position are not those of training."""
@@ -152,23 +171,36 @@ class CaptioningPredictor:
             )
         return image_input
 
+    def _make_prediction(
+        self, picture: ImageFile, image_input: ImageInput, hypothesis: Hypothesis
+    ) -> CaptionPrediction:
+        """Convert a hypothesis to text and a grid of attention weights."""
+        assert hypothesis.attention is not None
+        grid_shape = image_input.grid_shape
+        return CaptionPrediction(
+            picture,
+            self.tokenizer.decode(hypothesis.tokens),
+            hypothesis.score,
+            self.tokenizer.convert_ids_to_tokens(hypothesis.tokens),
+            hypothesis.attention.reshape(len(hypothesis.tokens), grid_shape.rows, grid_shape.columns),
+            image_input.pixels,
+            image_input.window,
+            self.preprocessor,
+        )
+
     def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Return multi-reference BLEU and chrF, exact matches, loss, perplexity, and attention metrics."""
         find_common_backbone(paths, self.data.backbone)
         examples = list(caption_files.read_captions(paths))
         if not examples:
             raise UserError(f"{' and '.join(map(str, paths))}: no captions to score on")
-        groups = group_captions_by_image(examples)
-        predictions = [
-            prediction for batch in iterate_image_batches(list(groups)) for prediction in self.predict(batch)
-        ]
-        dataset = CaptionDataset(
-            encode_captions(examples, self.preprocessor, self.tokenizer, self.data.features), self.preprocessor
-        )
+        groups = caption_files.group_captions_by_image(examples)
+        references, texts = list(groups.values()), [one.text for one in self.caption_images(list(groups))]
+        encoded = encode_captions(examples, self.preprocessor, self.tokenizer, self.data.features)
+        dataset = CaptionDataset(encoded, self.preprocessor)
         grounded_tokens = find_grounded_tokens(examples, dataset, self.tokenizer)
         scores = score_captions(self.model, dataset, grounded_tokens, self.device, self.batch_tokens)
-        references, texts = list(groups.values()), [prediction.text for prediction in predictions]
-        warn_about_bleu([caption for dataset in references for caption in dataset])
+        warn_about_bleu([caption for captions in references for caption in captions])
         bleu = bleu_multi_reference(texts, references, self.tokenizer.lowercase)
         chrf = chrf_multi_reference(texts, references, self.tokenizer.lowercase)
         return {
@@ -190,52 +222,6 @@ def _to_image_file(source: ImageSource) -> ImageFile:
     if isinstance(source, np.ndarray):
         return ImageFile(Path("array"))
     return caption_files.parse_image(source) if isinstance(source, Mapping) else ImageFile(Path(source))
-
-
-def iterate_image_batches(pictures: Sequence[ImageFile], batch_size: int = 256) -> Iterator[Sequence[ImageFile]]:
-    """Yield slices of the images, which limits memory."""
-    for start in range(0, len(pictures), batch_size):
-        yield pictures[start : start + batch_size]
-
-
-def search_captions(
-    model: Seq2Seq,
-    image_inputs: Sequence[ImageInput],
-    device: torch.device,
-    batch_tokens: int,
-    max_length: int,
-    beam: int,
-) -> list[Hypothesis]:
-    """Return the best caption of each image, in order; images of similar size are decoded together."""
-
-    def search_batch(rows: Indices) -> list[Hypothesis]:
-        source, lengths = pad_image_inputs([image_inputs[row] for row in rows.tolist()])
-        nbest_lists = search(model, source.to(device), lengths.to(device), beam=beam, max_length=max_length + 1)
-        return [hypotheses[0] for hypotheses in nbest_lists]
-
-    return map_batches_in_order(
-        search_batch,
-        np.array([len(image_input.position_features) for image_input in image_inputs], dtype=np.int64),
-        batch_tokens,
-    )
-
-
-def make_caption_prediction(
-    picture: ImageFile,
-    image_input: ImageInput,
-    hypothesis: Hypothesis,
-    tokenizer: Tokenizer,
-    preprocessor: ImagePreprocessor,
-) -> CaptionPrediction:
-    """Convert a hypothesis to text and a grid of attention weights."""
-    assert hypothesis.attention is not None
-    grid_shape = image_input.grid_shape
-    attention = hypothesis.attention.reshape(len(hypothesis.tokens), grid_shape.rows, grid_shape.columns)
-    tokens = tokenizer.convert_ids_to_tokens(hypothesis.tokens)
-    text = tokenizer.decode(hypothesis.tokens)
-    return CaptionPrediction(
-        picture, text, hypothesis.score, tokens, attention, image_input.pixels, image_input.window, preprocessor
-    )
 
 
 def load(*runs: str | Path, device: str | None = None) -> CaptioningPredictor:

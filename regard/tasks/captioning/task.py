@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +16,7 @@ from regard.errors import UserError
 from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts
 from regard.models import Seq2Seq
 from regard.plot import plot_attention_overlay
-from regard.recipes import RunConfig
+from regard.recipes import RunConfig, TrainingSettings
 from regard.runs import Run
 from regard.tasks.base import (
     DevExample,
@@ -25,15 +26,15 @@ from regard.tasks.base import (
     find_vocabulary_run,
     split_dev_examples,
 )
-from regard.tasks.captioning.backbone import Backbone, CaptionSettings, find_common_backbone
 from regard.tasks.captioning.caption_files import (
     CaptionExample,
-    compute_image_digests,
+    add_image_digests,
     group_captions_by_image,
     read_captions,
 )
 from regard.tasks.captioning.dataset import (
     CaptionDataset,
+    CaptionSettings,
     EncodedCaption,
     compute_exact_match,
     encode_captions,
@@ -43,13 +44,8 @@ from regard.tasks.captioning.dataset import (
     save_caption_vocabulary,
     score_captions,
 )
-from regard.tasks.captioning.predictor import (
-    CaptionPrediction,
-    iterate_image_batches,
-    make_caption_prediction,
-    search_captions,
-)
-from regard.tasks.captioning.preprocessing import ImagePreprocessor
+from regard.tasks.captioning.predictor import CaptioningPredictor, CaptionPrediction
+from regard.tasks.captioning.preprocessing import Backbone, ImagePreprocessor, find_common_backbone
 from regard.tokenizers import Tokenizer, VocabularySettings
 
 if TYPE_CHECKING:
@@ -89,17 +85,16 @@ class CaptionValidator:
         examples: Sequence[CaptionExample],
         dataset: CaptionDataset,
         tokenizer: Tokenizer,
-        batch_tokens: int,
-        max_images: int,
-        max_length: int,
+        data: CaptionSettings,
+        training: TrainingSettings,
     ) -> None:
-        """`max_images` limits how many images are captioned."""
+        """`data` are the run's settings, with `features` resolved."""
         self.dataset = dataset
         self.grounded_tokens = find_grounded_tokens(examples, dataset, tokenizer)
         self.tokenizer = tokenizer
-        self.batch_tokens = batch_tokens
-        self.references_by_image = dict(list(group_captions_by_image(examples).items())[:max_images])
-        self.max_length = max_length
+        self.data = data
+        self.batch_tokens = training.batch_tokens
+        self.references_by_image = dict(list(group_captions_by_image(examples).items())[: training.validate_pairs])
         self.selection_metric = choose_selection_metric(
             [caption for captions in self.references_by_image.values() for caption in captions]
         )
@@ -107,9 +102,11 @@ class CaptionValidator:
     def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
         """Return the metrics of a model; leave the model and the random generators unchanged."""
         training = model.training
-        model.eval()
+        predictor = CaptioningPredictor(
+            model, self.tokenizer, self.data, self.dataset.preprocessor, self.batch_tokens, device
+        )
         scores = score_captions(model, self.dataset, self.grounded_tokens, device, self.batch_tokens)
-        predictions = self._caption_greedily(model, device)
+        predictions = predictor.caption_images(list(self.references_by_image), beam=1)
         model.train(training)
         references, texts = list(self.references_by_image.values()), [prediction.text for prediction in predictions]
         metrics = score_texts(texts, references, self.selection_metric, self.tokenizer.lowercase)
@@ -122,23 +119,11 @@ class CaptionValidator:
             [ValidationSample(one.to_dict(), one.plot) for one in samples],
         )
 
-    def _caption_greedily(self, model: Seq2Seq, device: torch.device) -> list[CaptionPrediction]:
-        predictions: list[CaptionPrediction] = []
-        for batch in iterate_image_batches(list(self.references_by_image)):
-            image_inputs = [self.dataset.preprocessor.preprocess(picture.load(), picture) for picture in batch]
-            hypotheses = search_captions(model, image_inputs, device, self.batch_tokens, self.max_length, 1)
-            predictions += [
-                make_caption_prediction(*fields, self.tokenizer, self.dataset.preprocessor)
-                for fields in zip(batch, image_inputs, hypotheses, strict=True)
-            ]
-        return predictions
-
 
 class _CaptionSplit(NamedTuple):
-    """Training and dev captions, with digests of the training images."""
+    """Training captions, with digests of their images, and dev captions."""
 
     train: list[CaptionExample]
-    digests: list[str]  # of the training images
     dev: list[CaptionExample]
     empty: int  # number of lines left out because they have no caption
 
@@ -152,7 +137,7 @@ def prepare_captioning(run: Run, config: RunConfig, resume: bool) -> PreparedRun
     preprocessor = ImagePreprocessor(data.image, data.patch, int(model["max_side"]))
     split = split_caption_data(data, training.seed)
     tokenizer = load_caption_vocabulary(parent_run) if parent_run else learn_caption_vocabulary(split.train, settings)
-    encoded = encode_captions(split.train, preprocessor, tokenizer, data.features, split.digests)
+    encoded = encode_captions(split.train, preprocessor, tokenizer, data.features)
     features = encoded[0].grid_shape.features
     model_backbone = _choose_model_backbone(model["backbone"], encoded)
     backbone = None if encoded[0].grid_shape.is_pixels else _find_feature_backbone(data, parent_run)
@@ -172,9 +157,8 @@ def prepare_captioning(run: Run, config: RunConfig, resume: bool) -> PreparedRun
         split.dev,
         CaptionDataset(dev, preprocessor._replace(backbone=backbone)),
         tokenizer,
-        training.batch_tokens,
-        training.validate_pairs,
-        data.max_length,
+        replace(data, features=features),
+        training,
     )
     report_selection_metric(validator.selection_metric, training.best)
     return PreparedRun(
@@ -213,29 +197,26 @@ def split_caption_data(data: CaptionSettings, seed: int) -> _CaptionSplit:
     """Read the captions; without a dev set, hold out images by a hash of their content."""
     if not data.train:
         raise UserError('nothing to train on: name a file of captions, {"image": "path", "caption": "…"} a line')
-    examples = list(read_captions([Path(name) for name in data.train]))
-    nonempty = [one for one in examples if one.caption.strip()]
-    if not nonempty:
-        raise UserError(f"{' and '.join(data.train)}: no captions to train on")
-    digests = compute_image_digests(nonempty)
+    train, empty = _read_nonempty_captions(data.train, "train")
+    train = add_image_digests(train)
     if data.dev:
-        dev = [one for one in read_captions([Path(name) for name in data.dev]) if one.caption.strip()]
-        if not dev:
-            raise UserError(f"{' and '.join(data.dev)}: no captions to validate on")
-        return _CaptionSplit(nonempty, digests, dev, len(examples) - len(nonempty))
-    pairs = list(zip(nonempty, digests, strict=True))
-    train, dev_pairs = split_dev_examples(
-        pairs, _caption_to_pair, seed, data.dev_pairs, "all captions are of one image"
-    )
-    empty = len(examples) - len(nonempty)
-    return _CaptionSplit(
-        [one for one, _ in train], [digest for _, digest in train], [one for one, _ in dev_pairs], empty
-    )
+        return _CaptionSplit(train, _read_nonempty_captions(data.dev, "validate")[0], empty)
+    train, dev = split_dev_examples(train, _caption_to_pair, seed, data.dev_pairs, "all captions are of one image")
+    return _CaptionSplit(train, dev, empty)
 
 
-def _caption_to_pair(both: tuple[CaptionExample, str]) -> Pair:
+def _read_nonempty_captions(files: Sequence[str], activity: str) -> tuple[list[CaptionExample], int]:
+    """Return the examples with captions, and how many have none; `activity` completes "no captions to …"."""
+    examples = list(read_captions([Path(name) for name in files]))
+    nonempty = [example for example in examples if example.caption.strip()]
+    if not nonempty:
+        raise UserError(f"{' and '.join(files)}: no captions to {activity} on")
+    return nonempty, len(examples) - len(nonempty)
+
+
+def _caption_to_pair(example: CaptionExample) -> Pair:
     """Return (image digest, caption), so that the dev set is split by image."""
-    return Pair(both[1], both[0].caption)
+    return Pair(example.digest, example.caption)
 
 
 def load_captioning_dev_set(config: RunConfig) -> list[DevExample]:
