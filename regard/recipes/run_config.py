@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from regard.config import parse_settings
+from regard.config import Fraction, NonNegativeFloat, NonNegativeInt, Range, parse_settings
 from regard.recipes.recipe import DEFAULT_PAIRS, Recipe, override, resolve_auto_sizes
 
 T = TypeVar("T")
+Count = Annotated[int, Range(1)]
 
 
 @dataclass(frozen=True)
@@ -72,39 +73,39 @@ class RunConfig:
 class TrainingSettings:
     """Keys of the `training` section; the comments of each recipe explain them."""
 
-    steps: int | None = 50_000
-    epochs: float | None = None
-    batch_tokens: int = 4000
-    accumulate: int = 1
-    pool: int = 100
-    curriculum: int = 0
+    steps: NonNegativeInt | None = 50_000
+    epochs: NonNegativeFloat | None = None
+    batch_tokens: Count = 4000
+    accumulate: Count = 1
+    pool: Count = 100
+    curriculum: NonNegativeInt = 0
     optimizer: Literal["adam", "adamw", "sgd", "adadelta"] = "adamw"
-    learning_rate: float = 0.001
+    learning_rate: NonNegativeFloat = 0.001
     betas: tuple[float, ...] = (0.9, 0.98)
     epsilon: float = 1e-9
     weight_decay: float = 0.0
     schedule: Literal["constant", "inverse-sqrt", "halving", "cosine"] = "inverse-sqrt"
-    warmup: int = 1000
+    warmup: NonNegativeInt = 1000
     halve_after: float = 5.0
-    halve_every: float = 1.0
+    halve_every: NonNegativeFloat = 1.0
     clip: float | None = 1.0
-    ema: float = 0.0
-    average: int = 1
-    validate_every: int = 1000
-    validate_pairs: int = 500
+    ema: Fraction = 0.0
+    average: Count = 1
+    validate_every: Count = 1000
+    validate_pairs: Count = 500
     best: Literal["score", "loss", "bleu"] = "score"  # bleu: name of the score in the first release
     patience: int | None = 10
-    bad_updates: int = 20
-    checkpoint_every: int = 1000
-    keep: int = 2
-    keep_best: int = 1
-    log_every: int = 50
+    bad_updates: Count = 20
+    checkpoint_every: Count = 1000
+    keep: Count = 2
+    keep_best: Count = 1
+    log_every: Count = 50
     tensorboard: bool = True
     precision: Literal["auto", "mixed", "bf16", "fp16", "fp32"] = "auto"
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    threads: int | None = None
+    threads: Count | None = None
     shard: bool = False
-    seed: int = 1
+    seed: Annotated[int, Range(0, below=1 << 63)] = 1
     init_from: str | None = None
 
     def __post_init__(self) -> None:
@@ -118,26 +119,13 @@ class TrainingSettings:
             raise ValueError(
                 f"epsilon must be above 0 and weight_decay at least 0, not {self.epsilon} and {self.weight_decay}"
             )
-        counts = ("batch_tokens", "accumulate", "pool", "validate_every", "checkpoint_every", "keep", "log_every")
-        for name in (*counts, "validate_pairs", "average", "keep_best", "bad_updates"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"threads must be at least 1, or null, not {self.threads}")
         for name in ("clip", "patience"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0, or null for none, not {getattr(self, name)}")
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema must be at least 0 and below 1, not {self.ema}")
         if self.epochs == math.inf:
             raise ValueError("epochs must be finite, or null for no limit")
         if self.keep < self.average:
             raise ValueError(f"keep must be at least average: average={self.average}, keep={self.keep}")
-        if self.seed >= 1 << 63:
-            raise ValueError(f"seed must be below 2^63, it is {self.seed}")
-        for name in ("steps", "epochs", "warmup", "halve_every", "seed", "learning_rate", "curriculum"):
-            if getattr(self, name) is not None and getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, it is {getattr(self, name)}")
         if self.learning_rate > 1e30:
             raise ValueError(f"learning_rate must be at most 1e30, it is {self.learning_rate}")
         if self.schedule == "halving" and self.halve_every == 0:

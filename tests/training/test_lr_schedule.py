@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from regard.config import parse_settings
 from regard.training import TrainingSettings
 from regard.training.lr_schedule import compute_learning_rate
 
@@ -53,8 +54,10 @@ def test_constant_schedule_rises_during_warmup_only() -> None:
         ({"steps": None}, "both are null"),
         ({"steps": None, "epochs": 3, "schedule": "cosine"}, "not null"),
         ({"batch_tokens": 0}, "batch_tokens must be at least 1, not 0"),
-        ({"learning_rate": -0.1}, "learning_rate must not be negative, it is -0.1"),
+        ({"learning_rate": -0.1}, "learning_rate must be at least 0, not -0.1"),
         ({"learning_rate": 1e38}, "learning_rate must be at most 1e30, it is 1e+38"),
+        ({"threads": 0}, "threads must be at least 1, not 0"),
+        ({"ema": 1.0}, "ema must be at least 0 and below 1, not 1.0"),
         ({"clip": 0.0}, "clip must be above 0, or null for none, not 0.0"),
         ({"patience": 0}, "patience must be above 0"),
         ({"betas": (0.9,)}, "two numbers, each at least 0 and below 1, not [0.9]"),
@@ -65,7 +68,7 @@ def test_constant_schedule_rises_during_warmup_only() -> None:
 )
 def test_invalid_training_settings_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        TrainingSettings(**values)  # type: ignore[arg-type]
+        parse_settings(TrainingSettings, values, "training")
 
 
 def test_halving_needs_a_period_above_0() -> None:
