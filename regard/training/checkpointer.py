@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -36,58 +36,44 @@ from regard.training.train_state import TrainState, ValidationRecord
 from regard.training.weight_averaging import ExponentialMovingAverage, average_checkpoints
 
 
+@dataclass(frozen=True)
 class Checkpointer:
     """Saves and restores model, EMA weights, optimizer and training state; only rank 0 writes."""
 
-    def __init__(
-        self,
-        run: Run,
-        model: Model,
-        ema: ExponentialMovingAverage,
-        optimizer: torch.optim.Optimizer,
-        scaler: torch.amp.GradScaler,
-        dataset: TrainingDataset[Any],
-        sampler: TokenBatchSampler,
-        settings: TrainingSettings,
-        distributed: DistributedContext,
-    ) -> None:
-        self.run = run
-        self.model = model
-        self.ema = ema
-        self.optimizer = optimizer
-        self.scaler = scaler
-        self.dataset = dataset
-        self.sampler = sampler
-        self.settings = settings
-        self.distributed = distributed
+    run: Run
+    model: Model
+    ema: ExponentialMovingAverage
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    dataset: TrainingDataset[Any]
+    sampler: TokenBatchSampler
+    settings: TrainingSettings
+    distributed: DistributedContext
 
     def save(self, train_state: TrainState, interim: bool) -> None:
         """Write a checkpoint; an interim one, written because the run was stopped, is removed after the next one."""
-        optimizer_state = self.collect_optimizer_state()
+        optimizer_state = self.collect_optimizer_state()  # 2. and 3. of the list above
         with self.ema.use_average():
-            model = self.collect_weights()
+            model = self.collect_weights()  # 1.
             if self.distributed.is_rank0:
                 state = {
-                    **train_state.to_json(),
+                    **train_state.to_json(),  # 4.
                     "epochs": self.sampler.compute_epochs(train_state.data_position),
                     "data": self.dataset.fingerprint,
-                    "scaler": self.scaler.state_dict(),
-                    "interim": interim,
+                    "scaler": self.scaler.state_dict(),  # 5.
+                    "interim": interim,  # 6., with "data" and "processes"
                     "processes": self.distributed.world_size,
                 }
                 checkpoint.write_checkpoint(self.run.checkpoint_folder(train_state.step), model, optimizer_state, state)
 
     def collect_weights(self) -> dict[str, Tensor]:
         """Return the model's tensors; sharded ones are gathered."""
-        return {
-            name: gather_full_tensor(tensor) for name, tensor in checkpoint.collect_model_tensors(self.model).items()
-        }
+        return _gather_all(checkpoint.collect_model_tensors(self.model))
 
     def collect_optimizer_state(self) -> dict[str, Tensor]:
         """Return the optimizer's tensors and, with EMA, the raw weights that the model file does not contain."""
         raw_weights = {f"weight.{index}": weight.detach().clone() for index, weight in enumerate(self.ema.weights)}
-        tensors = checkpoint.collect_optimizer_tensors(self.optimizer) | raw_weights
-        return {name: gather_full_tensor(tensor) for name, tensor in tensors.items()}
+        return _gather_all(checkpoint.collect_optimizer_tensors(self.optimizer) | raw_weights)
 
     def remove_old_checkpoints(self, train_state: TrainState) -> None:
         """Remove checkpoints that are neither among the newest nor the best, and remains of interrupted writes."""
@@ -172,3 +158,7 @@ class Checkpointer:
         """Remove the averaged checkpoint, which is outdated once newer checkpoints exist."""
         if self.distributed.is_rank0:
             shutil.rmtree(self.run.average_folder, ignore_errors=True)
+
+
+def _gather_all(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: gather_full_tensor(tensor) for name, tensor in tensors.items()}

@@ -16,24 +16,23 @@ from regard.strict_json import dumps
 from regard.tasks import ValidationSample
 
 
+@dataclass
 class MetricsWriter:
     """Appends to `metrics.jsonl` and, if it is enabled and installed, to TensorBoard; only rank 0 writes."""
 
-    def __init__(self, run: Run, tensorboard: bool, is_writer: bool = True) -> None:
-        self.run = run
-        self.tensorboard = tensorboard
-        self.is_writer = is_writer
-        self.file: TextIO | None = None
-        self.tensorboard_writer: Any = None
+    run: Run
+    tensorboard: bool
+    is_writer: bool = True
+    file: TextIO | None = None
+    tensorboard_writer: Any = None
 
     def open_after(self, step: int, validated: int) -> None:
         """Open the files for appending, without the rows that `truncate_metrics_after` removes."""
         if self.is_writer:
             truncate_metrics_after(self.run, step, validated)
             self.file = self.run.metrics_path.open("a", encoding="utf-8")
-            self.tensorboard_writer = (
-                _open_tensorboard(self.run.folder / "tensorboard", step) if self.tensorboard else None
-            )
+            if self.tensorboard:
+                self.tensorboard_writer = _open_tensorboard(self.run.folder / "tensorboard", step)
 
     def write(self, kind: str, step: int, **figures: Any) -> None:
         """Write one row of metrics."""
