@@ -89,6 +89,10 @@ def main() -> None:
         exit_with_error(str(error))
     except USAGE_ERROR as error:
         exit_with_error(error.format_message())
+    except ArithmeticError as error:  # NaN or inf in a diverged model
+        if type(error) is not ArithmeticError:
+            raise
+        exit_with_error(f"{error}; if training has diverged, use a smaller learning rate")
     except (MemoryError, RuntimeError) as error:
         # Imports PyTorch, which the failed command has imported as well.
         from regard.tasks.batched_inference import is_out_of_memory

@@ -29,7 +29,7 @@ from regard.cli.train import expand_dev_arguments
 from regard.cli.translate import TranslationWriter
 from regard.console import log_message, make_progress_bar
 from regard.documents import translate_document
-from regard.errors import UserError
+from regard.errors import UserError, make_nan_error
 from regard.recipes import read_recipe
 from regard.runs import Run
 from regard.training import train
@@ -868,3 +868,17 @@ def test_lack_of_memory_is_one_sentence(
         main()
     assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("regard: not enough memory: ")
+
+
+def test_probabilities_of_a_diverged_run_that_are_nan_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: Any) -> None:
+        raise make_nan_error(3)
+
+    monkeypatch.setattr("regard.cli.app.app", fail)
+    monkeypatch.delenv("REGARD_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("regard: the model's probabilities at step 3 are NaN or inf: ")
