@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +32,7 @@ DIALECT = _split_words(
     narrowed outline survey judged judgement follower eye sight shown asked asking
     """
 )
+PLAIN_VARIABLES = _split_words("placed")  # as in `placed_nodes`, the nodes with positions in a target
 # Words that no message, help text or recipe comment needs.
 RIDDLES = re.compile(
     r"\b(whoever|somebody|nobody|one's own|octets|no number|what it is worth|goes on|there is no such|told|lots? of)\b",
@@ -109,6 +110,28 @@ def test_names_are_terms_of_the_field() -> None:
     assert [*modules, *names] == []
 
 
+def _iterate_variables(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of every assigned variable, attribute or dataclass field, and of every parameter."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+def test_variables_and_attributes_are_terms_of_the_field() -> None:
+    names = [
+        f"{path.relative_to(PACKAGE)}:{line} {name}"
+        for path in FILES
+        if not _is_pending(path)
+        for line, name in _iterate_variables(_parse(path))
+        if _has_dialect(name) and not PLAIN_VARIABLES & set(name.split("_"))
+    ]
+    assert names == []
+
+
 def test_functions_are_verb_phrases() -> None:
     functions = [
         _format_location(path, node)
@@ -126,6 +149,39 @@ def test_docstrings_stand_on_their_own() -> None:
     docstrings = [(_format_location(path, node), ast.get_docstring(node)) for path, node in _iterate_definitions()]
     docstrings += [(str(path), ast.get_docstring(_parse(path))) for path in FILES if not _is_pending(path)]
     assert [f"{location}: {text[:60]}" for location, text in docstrings if text and OPENINGS.match(text)] == []
+
+
+def _iterate_public(nodes: Iterable[ast.stmt]) -> Iterator[Definition]:
+    """Yield functions, classes and methods whose name, and whose class, does not begin with an underscore."""
+    for node in nodes:
+        if isinstance(node, Definition) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef):
+                yield from _iterate_public(node.body)
+
+
+def test_public_functions_and_classes_have_a_docstring() -> None:
+    missing = [
+        _format_location(path, node)
+        for path in FILES
+        if not _is_pending(path)
+        for node in _iterate_public(_parse(path).body)
+        if not ast.get_docstring(node)
+    ]
+    assert missing == []
+
+
+def _has_complete_first_line(docstring: str) -> bool:
+    """Return whether the first line is a sentence with all its brackets closed, and a paragraph of its own."""
+    first, *rest = docstring.split("\n")
+    is_balanced = all(first.count(opening) == first.count(closing) for opening, closing in ("()", "[]", "{}"))
+    return is_balanced and first.count("`") % 2 == 0 and first.endswith((".", "?", "!", ":")) and not "".join(rest[:1])
+
+
+def test_first_line_of_a_docstring_stands_alone() -> None:
+    docstrings = [(_format_location(path, node), ast.get_docstring(node)) for path, node in _iterate_definitions()]
+    docstrings += [(str(path), ast.get_docstring(_parse(path))) for path in FILES if not _is_pending(path)]
+    assert [location for location, text in docstrings if text and not _has_complete_first_line(text)] == []
 
 
 def test_a_public_name_is_defined_in_few_modules() -> None:
@@ -200,3 +256,17 @@ def test_recipe_comments_have_no_riddles() -> None:
 def test_the_checks_find_dialect(name: str, has_dialect: bool, is_participle: bool) -> None:
     assert _has_dialect(name) == has_dialect
     assert _begins_with_participle(name) == is_participle
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_complete"),
+    [
+        ("Return the mean.", True),
+        ("Return the mean.\n\nOf all rows.", True),
+        ("Return tanh(W [c.\n\nh]).", False),
+        ("Return the mean", False),
+        ("Return the mean\nof all rows.", False),
+    ],
+)
+def test_the_check_finds_broken_first_lines(docstring: str, is_complete: bool) -> None:
+    assert _has_complete_first_line(docstring) == is_complete

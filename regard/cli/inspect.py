@@ -71,8 +71,8 @@ def _format_inspection(report: dict[str, Any]) -> str:
     for side in ("source", "target"):
         rows += [("", ""), *_format_side(side, report[side])]
     if ratio := report["ratio"]:
-        shown = {"mean": "mean", "median": "median", "p5": "5 %", "p95": "95 %"}
-        words = ", ".join(f"{label} {ratio[name]:.2f}" for name, label in shown.items())
+        labels = {"mean": "mean", "median": "median", "p5": "5 %", "p95": "95 %"}
+        words = ", ".join(f"{label} {ratio[name]:.2f}" for name, label in labels.items())
         rows += [("", ""), ("ratio", f"{words} (target words per source word)")]
     rows += [("", ""), ("clean", _format_cleaning(report["clean"]))]
     for sample in report["samples"]:

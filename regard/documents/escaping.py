@@ -56,11 +56,11 @@ def make_html_escaper(source: str, kept_entities: Collection[str]) -> Callable[[
     for spelling in SPECIAL_SIGN.findall(source):
         spellings.setdefault(_decode_sign(spelling), []).append(spelling)
     remaining = {sign: iter(of_sign) for sign, of_sign in spellings.items() if sign in "&<>" or set(of_sign) != {sign}}
-    seen_bare = {sign for sign in remaining if sign in spellings[sign]} - {"&", "<", ">"}
+    unescaped = {sign for sign in remaining if sign in spellings[sign]} - {"&", "<", ">"}
 
     def choose_source_spelling(entity: str) -> str:
         sign = _decode_sign(entity)
-        return next(remaining[sign], sign if sign in seen_bare else entity) if sign in remaining else entity
+        return next(remaining[sign], sign if sign in unescaped else entity) if sign in remaining else entity
 
     def escape_like_source(markup: str) -> str:
         parts = SPECIAL_SIGN.split(normalize_entities(markup, kept))  # every second part is a special character

@@ -113,8 +113,8 @@ class EscapeStyle:
 
     def escape_special_characters(self, text: str) -> str:
         """Put a backslash before special characters, unless the source has them in its text without one."""
-        bare = self.unescaped - self.backslashed
-        escaped = SPECIAL_CHARACTER.sub(lambda match: match[0] if match[0] in bare else f"\\{match[0]}", text)
+        plain = self.unescaped - self.backslashed
+        escaped = SPECIAL_CHARACTER.sub(lambda match: match[0] if match[0] in plain else f"\\{match[0]}", text)
         escaped = TAG_START.sub(r"\\<", escaped)
         escaped = ENTITY.sub(
             lambda match: match[0] if _decode_entity(match[0]) == match[0] else f"\\{match[0]}", escaped

@@ -41,13 +41,13 @@ VERB_EXPANSIONS = {"m": "am", "re": "are", "ve": "have", "ll": "will", "d": "wou
 
 
 def tokenize_hansard_french(text: str) -> str:
-    """Tokenise French like the Hansards: « C'est l'ordre du jour. » → « Ce est le ordre de le jour . »"""
+    """Tokenise French like the Hansards: « C'est l'ordre du jour. » → « Ce est le ordre de le jour . »."""
     text = ELIDED.sub(lambda match: f"{match[1]}e ", _normalize_apostrophes(text))
     return _separate_tokens(CONTRACTED.sub(_make_case_preserving_expansion(CONTRACTION_EXPANSIONS), text))
 
 
 def tokenize_hansard_english(text: str) -> str:
-    """Tokenise English like the Hansards: `I don't, Mr. Speaker.` → `I do not , Mr. Speaker .`"""
+    """Tokenise English like the Hansards: `I don't, Mr. Speaker.` → `I do not , Mr. Speaker .`."""
     text = NEGATION.sub(
         lambda match: IRREGULAR_NEGATIONS.get(match[1].lower(), f"{match[1]} not"), _normalize_apostrophes(text)
     )
@@ -268,8 +268,8 @@ def _write_mixed_enfr(folder: Path) -> None:
     prose = [read_parallel_files(f"{stem}.en-fr", "en", "fr") for stem in TECHNICAL_STEMS]
     dev = read_parallel_files("newstest/newstest2013.en-fr", "en", "fr")
     parts = [map(_tokenize_pair_like_hansards, part) for part in (read_tatoeba("eng-fra"), *prose, *news)]
-    halves = (line.split("|||") for line in iterate_lines(find_data_file("align/enfr.src-tgt")))
-    test = [Pair(" ".join(source.split()), " ".join(target.split())) for source, target in halves]
+    columns = (line.split("|||") for line in iterate_lines(find_data_file("align/enfr.src-tgt")))
+    test = [Pair(" ".join(source.split()), " ".join(target.split())) for source, target in columns]
     write_split(folder, parts, [*map(_tokenize_pair_like_hansards, dev)], test, ("en", "fr"))
     write_lines(folder / "test.align", iterate_lines(find_data_file("align/enfr.gold")))
 

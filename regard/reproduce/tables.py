@@ -306,7 +306,7 @@ def write_overview(workspace: Workspace) -> Path:
         for table, claim in claims
     ]
     verdicts = Counter(claim["verdict"] for _, claim in claims)
-    count = "; ".join(f"{verdicts[verdict]} {verdict}" for verdict in ClaimResult)
+    count = "; ".join(f"{verdicts[result]} {result}" for result in ClaimResult)
     body = f"<h1>{title}</h1><p>{len(claims)} claims: {count}.</p>{_format_html_table(head, html)}"
     path = workspace.results_folder / "index.html"
     path.write_text(format_html_document(title, body), encoding="utf-8")

@@ -38,23 +38,23 @@ def _make_report_line(random: Random) -> str:
     return f"{label}\t{' '.join(sentences)}\t{deciding}\n"
 
 
-def _make_opinion(random: Random, label: str, sight: str) -> str:
+def _make_opinion(random: Random, label: str, noun: str) -> str:
     """Return the writer's opinion; half of the time as a negation of the opposite."""
     if label == "undecided":
-        found = f"the {sight} {random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))}"
+        found = f"the {noun} {random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))}"
         return random.choice((f"I can not say whether I found {found}", f"was {found}, I asked myself"))
     same, other = POSITIVE_ADJECTIVES, NEGATIVE_ADJECTIVES
     if label == "disliked":
         same, other = other, same
     if random.random() < 0.5:
-        return f"I found the {sight} {random.choice(same)}"
-    return f"I did not find the {sight} {random.choice(other)} at all"
+        return f"I found the {noun} {random.choice(same)}"
+    return f"I did not find the {noun} {random.choice(other)} at all"
 
 
-def _make_opinion_of_others(random: Random, sight: str) -> str:
+def _make_opinion_of_others(random: Random, noun: str) -> str:
     """Return the opinion of another person, which does not affect the label."""
     person, word = random.choice(_WORDS["people"]), random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))
-    return random.choice((f"{person} found the {sight} {word}", f"{person} did not find the {sight} {word} at all"))
+    return random.choice((f"{person} found the {noun} {word}", f"{person} did not find the {noun} {word} at all"))
 
 
 def _capitalize_sentence(words: str) -> str:

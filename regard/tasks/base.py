@@ -278,7 +278,7 @@ class InMemoryTask(Task, Generic[ExampleT]):
 
     @abstractmethod
     def read_examples(self, paths: Sequence[Path], data: Any, purpose: str) -> list[ExampleT]:
-        """Read labelled examples; raise UserError if there are none "to train on", "to validate on" or …"""
+        """Read labelled examples; raise UserError if there are none for the purpose ("to train on")."""
 
     @abstractmethod
     def make_split_pair(self, example: ExampleT) -> Pair:

@@ -127,7 +127,7 @@ class ClassificationVocabulary(NamedTuple):
         )
 
 
-_MAX_SHOWN_HOPS = 3  # attention hops shown besides their mean
+_MAX_PLOTTED_HOPS = 3  # attention hops shown besides their mean
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class ClassificationPrediction(Prediction):
         """Return the mean of the hops, and the hops with the highest single weights."""
         if self.weights is None or not self.tokens:
             return []
-        strongest = np.argsort(-self.weights.max(1), kind="stable")[:_MAX_SHOWN_HOPS] if len(self.weights) > 1 else ()
+        strongest = np.argsort(-self.weights.max(1), kind="stable")[:_MAX_PLOTTED_HOPS] if len(self.weights) > 1 else ()
         rows = {"mean": self.weights.mean(0)} | {f"hop {hop + 1}": self.weights[hop] for hop in strongest}
         return [
             WeightedWords(name, self.tokens, row.tolist(), darkest_weight=float(row.max()))

@@ -21,7 +21,7 @@ class Clause:
     """The parts of a clause: verb, subject, objects, adverbials; filled in one by one.
 
     `tense` is "present", "past", "perfect", "pluperfect" or "future"; a modal has its own. `front` names the part that
-    opens the clause: "subject", "direct", "time", "place", "asked", or "" for a question without a question word.
+    opens the clause: "subject", "direct", "time", "place", "interrogative", or "" for a yes-no question.
     `relative` is a clause about the subject or the direct object, as `host` says; its front is a relative pronoun.
     """
 
@@ -41,7 +41,7 @@ class Clause:
     means: Adverbial | None = None
     place: PrepositionalPhrase | None = None
     time: Adverbial | None = None
-    asked: Adverbial | None = None
+    interrogative: Adverbial | None = None
     front: str = "subject"
     relative: "Clause | None" = None
     host: str = "subject"

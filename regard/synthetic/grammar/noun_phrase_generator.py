@@ -65,8 +65,8 @@ class NounPhraseGenerator:
         frequencies = DETERMINERS["subject" if word.kind in LISTS["animate_kinds"] else "inanimate"]
         phrase = self._draw_phrase(word, _POSSESSIVES, frequencies)
         if word.kind == "person" and phrase.determiner in {"the", "a"} and not phrase.plural and self.draw_bool(0.08):
-            carried = NounPhrase(self.draw_noun(LISTS["carried_nouns"]), phrase.determiner)
-            companion = PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(carried, 0.3))
+            load = NounPhrase(self.draw_noun(LISTS["carried_nouns"]), phrase.determiner)
+            companion = PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(load, 0.3))
             return replace(phrase, companion=companion)
         return phrase
 

@@ -102,17 +102,17 @@ class SentenceGenerator:
         draw = self.random.random()
         if draw < 0.3:
             clause = self._draw_question_clause(mode, self.random.choice(_WHERE_QUESTION_VERBS))
-            clause.asked, clause.place = lx.WHERE, None
+            clause.interrogative, clause.place = lx.WHERE, None
         elif draw < 0.45:
             clause = self._draw_question_clause(mode, self.random.choice(_MOTION_VERBS))
-            clause.asked, clause.complement = lx.WHITHER, None
+            clause.interrogative, clause.complement = lx.WHITHER, None
         elif draw < 0.7:
             clause = self._draw_question_clause(mode, self.clauses.draw_action_verb())
-            clause.asked, clause.time = lx.WHEN, None
+            clause.interrogative, clause.time = lx.WHEN, None
         else:
             clause = self._draw_question_clause(mode)
-            clause.asked = lx.WHY
-        clause.front = "asked"
+            clause.interrogative = lx.WHY
+        clause.front = "interrogative"
         return clause
 
     def _draw_complex_sentence(self) -> Sentence:
