@@ -15,7 +15,8 @@ from regard.strict_json import dumps
 
 if TYPE_CHECKING:
     from regard.data.readers.dispatch import Pair
-    from regard.evaluate import MetricScore
+    from regard.evaluate import TranslationScores
+    from regard.translate import EvaluationResult
 
 
 def evaluate(
@@ -150,35 +151,33 @@ def _evaluate_run(
     result = evaluate_translator(load(*folders), corpus, links, beam)
     scores = {
         "pairs": len(corpus),
-        **_flatten_scores({"bleu": result.bleu, "chrf": result.chrf, "ter": result.ter}),
+        **_flatten_scores(result),
         "perplexity": result.perplexity,
         "accuracy": result.accuracy,
-        "by_length": [group._asdict() for group in result.by_length],
-        "aer": result.alignment and result.alignment.aer,
-        "precision": result.alignment and result.alignment.precision,
-        "recall": result.alignment and result.alignment.recall,
+        "by_length": _list_groups(result),
+        **{name: result.alignment and getattr(result.alignment, name) for name in ("aer", "precision", "recall")},
     }
     return [translation.text for translation in result.translations], scores
 
 
 def _score_hypotheses(hypotheses: Sequence[str], corpus: Sequence[Pair], lowercase: bool) -> dict[str, Any]:
     """Score a file of translations."""
-    from regard.evaluate import bleu, bleu_by_length, chrf, ter
+    from regard.evaluate import score_translations
 
     sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
-    scores = {
-        "bleu": bleu(hypotheses, references, lowercase),
-        "chrf": chrf(hypotheses, references, lowercase),
-        "ter": ter(hypotheses, references),
-    }
-    groups = bleu_by_length(sources, hypotheses, references, lowercase)
-    return {"pairs": len(corpus), **_flatten_scores(scores), "by_length": [group._asdict() for group in groups]}
+    scores = score_translations(sources, hypotheses, references, lowercase)
+    return {"pairs": len(corpus), **_flatten_scores(scores), "by_length": _list_groups(scores)}
 
 
-def _flatten_scores(scores: dict[str, MetricScore]) -> dict[str, Any]:
+def _flatten_scores(scores: TranslationScores | EvaluationResult) -> dict[str, Any]:
     """Return the values of the metrics and their signatures."""
-    values = {name: score.value for name, score in scores.items()}
-    return values | {f"{name}_signature": score.signature for name, score in scores.items()}
+    metrics = {"bleu": scores.bleu, "chrf": scores.chrf, "ter": scores.ter}
+    values = {name: score.value for name, score in metrics.items()}
+    return values | {f"{name}_signature": score.signature for name, score in metrics.items()}
+
+
+def _list_groups(scores: TranslationScores | EvaluationResult) -> list[dict[str, Any]]:
+    return [group._asdict() for group in scores.by_length]
 
 
 def _compare_systems(

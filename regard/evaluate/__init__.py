@@ -16,6 +16,7 @@ from regard.evaluate.translation_metrics import (
     LengthGroup,
     MetricScore,
     SystemComparison,
+    TranslationScores,
     bleu,
     bleu_by_length,
     bleu_multi_reference,
@@ -23,6 +24,7 @@ from regard.evaluate.translation_metrics import (
     chrf_multi_reference,
     compare_systems,
     find_nearest_translation,
+    score_translations,
     ter,
 )
 
@@ -36,6 +38,7 @@ __all__ = [
     "Link",
     "MetricScore",
     "SystemComparison",
+    "TranslationScores",
     "aer",
     "are_chunk_labels",
     "bleu",
@@ -52,6 +55,7 @@ __all__ = [
     "format_pharaoh",
     "grow_diag_final_and",
     "read_gold_alignments",
+    "score_translations",
     "sum_chunk_counts",
     "ter",
 ]

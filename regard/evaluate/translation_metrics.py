@@ -31,6 +31,15 @@ class LengthGroup(NamedTuple):
     bleu: float
 
 
+class TranslationScores(NamedTuple):
+    """All metrics of a system's translations of one test set."""
+
+    bleu: MetricScore
+    chrf: MetricScore
+    ter: MetricScore
+    by_length: list[LengthGroup]
+
+
 class SystemComparison(NamedTuple):
     """One of several systems: its BLEU, bootstrap mean with 95 % confidence interval, and p-value against the first."""
 
@@ -116,6 +125,18 @@ def bleu_by_length(
         name = f"{first}–{_LENGTH_BOUNDS[group]}" if group < len(_LENGTH_BOUNDS) else f"over {_LENGTH_BOUNDS[-1]}"
         results.append(LengthGroup(name, len(rows), value))
     return results
+
+
+def score_translations(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
+) -> TranslationScores:
+    """Return BLEU, chrF and TER of translations, and BLEU by source length."""
+    return TranslationScores(
+        bleu(hypotheses, references, lowercase),
+        chrf(hypotheses, references, lowercase),
+        ter(hypotheses, references),
+        bleu_by_length(sources, hypotheses, references, lowercase),
+    )
 
 
 def compare_systems(

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from regard.data.sampler import split_by_tokens
 from regard.errors import UserError
 from regard.evaluate import GoldAlignment, Link, compute_gold_alignment_score
 from regard.models import AlignmentHead, Seq2Seq
 from regard.search import Floats
 from regard.special_tokens import BOS
 from regard.tokenizers import Tokenizers
+from regard.translate.backends.torch import split_by_length
 from regard.translate.decoding_trace import encode_pair, get_single_model, to_numpy
 from regard.translate.translator import Translator
 from regard.translate.word_alignment import Alignment, align_words, shift_to_next_step
@@ -58,8 +58,8 @@ def rank_alignment_heads(
         raise UserError("this model has a single attention over the source, so there is no alignment head to choose")
     words, mutual = 0, [0] * len(heads)
     links: list[list[set[Link]]] = [[set() for _ in pairs] for _ in heads]
-    sizes = np.array([max(map(len, encode_pair(translator, *pair))) + 1 for pair in pairs], dtype=np.int64)
-    for rows in split_by_tokens(np.argsort(sizes, kind="stable"), sizes, ALL_HEADS_BATCH_TOKENS):
+    sizes = [max(map(len, encode_pair(translator, *pair))) + 1 for pair in pairs]
+    for rows in split_by_length(sizes, ALL_HEADS_BATCH_TOKENS):
         alignments_of_rows = _align_by_every_head(translator, [pairs[row] for row in rows])
         for row, alignments in zip(rows.tolist(), alignments_of_rows, strict=True):
             words += sum(alignments[0].soft.shape)

@@ -13,11 +13,8 @@ from regard.evaluate import (
     GoldAlignment,
     LengthGroup,
     MetricScore,
-    bleu,
-    bleu_by_length,
-    chrf,
     compute_gold_alignment_score,
-    ter,
+    score_translations,
 )
 from regard.search import ScoredTarget
 from regard.translate.segmentation import Translation
@@ -31,9 +28,9 @@ class EvaluationResult(NamedTuple):
     bleu: MetricScore
     chrf: MetricScore
     ter: MetricScore
+    by_length: list[LengthGroup]  # BLEU by source length
     perplexity: float  # of the references, per token
     accuracy: float  # fraction of reference tokens that are the model's most probable next token
-    by_length: list[LengthGroup]
     alignment: AlignmentScore | None  # None without gold alignments
     translations: list[Translation]
 
@@ -44,23 +41,13 @@ def evaluate_translator(
     """Translate the sources, score and align the given pairs, and compute all metrics."""
     translations = translator.translate([pair.source for pair in pairs], beam=beam)
     hypotheses = [translation.text for translation in translations]
-    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    lowercase = translator.tokenizers.target.lowercase  # a model without capital letters is scored case-insensitively
     scored = translator.score_pairs(pairs)
-    alignments = (
-        None
-        if gold is None
-        else [
-            translator.align_scored_pair(pair, scored_target) for pair, scored_target in zip(pairs, scored, strict=True)
-        ]
-    )
+    # A model without capital letters is scored case-insensitively.
+    lowercase = translator.tokenizers.target.lowercase
     return EvaluationResult(
-        bleu(hypotheses, references, lowercase),
-        chrf(hypotheses, references, lowercase),
-        ter(hypotheses, references),
+        *score_translations([pair.source for pair in pairs], hypotheses, [pair.target for pair in pairs], lowercase),
         *compute_perplexity_and_accuracy(scored),
-        bleu_by_length(sources, hypotheses, references, lowercase),
-        None if gold is None or alignments is None else score_alignments(alignments, gold),
+        None if gold is None else score_alignments(list(map(translator.align_scored_pair, pairs, scored)), gold),
         translations,
     )
 

@@ -10,12 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from regard.config import parse_settings
-from regard.data.sampler import split_by_tokens
 from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
@@ -28,7 +26,7 @@ from regard.tokenizers.tokenizer import check_unicode
 from regard.translate.backends import TORCH
 from regard.translate.backends.base import Backend, check_engine_options, choose_backend
 from regard.translate.backends.exports import LoadedRun
-from regard.translate.backends.torch import BATCH_TOKENS, TorchBackend, make_batch
+from regard.translate.backends.torch import BATCH_TOKENS, TorchBackend, make_batch, restore_order, split_by_length
 from regard.translate.lexical_options import find_unknown_replacements, replace_unknown
 from regard.translate.options import CompiledOptions, Options, compile_options
 from regard.translate.protected_spans import PreparedTexts, protect_markup, protect_nothing, protect_urls
@@ -99,11 +97,11 @@ class Translator:
             compiled = replace(compiled, options=replace(compiled.options, tags=True))
         # 4. Search.
         with_words = [segment for segment in prepared.encoded_segments if segment.ids]
-        found = iter(self.backend.search(with_words, compiled))
+        found, num_tags = iter(self.backend.search(with_words, compiled)), len(compiled.domain_ids)
         # 5. Detokenize and align.
         translations = [
             self.build_translation(
-                segment, self._trim_attentions(next(found), compiled) if segment.ids else [], compiled.options
+                segment, self._trim_attentions(next(found), num_tags) if segment.ids else [], compiled.options
             )
             for segment in prepared.encoded_segments
         ]
@@ -168,7 +166,7 @@ class Translator:
                     force=[segment.forced_phrases for segment in segments],
                 )
             for index, hypotheses in beam_search.step():
-                on_finished(index, self._trim_attentions(hypotheses, compiled))
+                on_finished(index, self._trim_attentions(hypotheses, len(compiled.domain_ids)))
             segments = get_more()
 
     def make_batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -226,16 +224,17 @@ class Translator:
         """Score given targets by forced decoding; each pair is one segment."""
         sources = [self.tokenizers.source.encode(text) for text, _ in pairs]
         targets = [[*self.tokenizers.target.encode(text), EOS] for _, text in pairs]
-        lengths_of_pairs = [max(len(source) + 1, len(target)) for source, target in zip(sources, targets, strict=True)]
-        sizes = np.array(lengths_of_pairs, dtype=np.int64)
-        scored: dict[int, ScoredTarget] = {}
-        for rows in split_by_tokens(np.argsort(sizes, kind="stable"), sizes, BATCH_TOKENS):
-            source, lengths = self.make_batch([sources[row] for row in rows])
-            batch_scored = score_targets(
-                self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0
-            )
-            scored.update(zip(rows.tolist(), map(self._trim_scored_attention, batch_scored), strict=True))
-        return [scored[row] for row in range(len(pairs))]
+        sizes = [max(len(source) + 1, len(target)) for source, target in zip(sources, targets, strict=True)]
+        batches = split_by_length(sizes, BATCH_TOKENS)
+        return restore_order(batches, (self._score_batch(sources, targets, rows.tolist()) for rows in batches))
+
+    def _score_batch(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], rows: Sequence[int]
+    ) -> list[ScoredTarget]:
+        source, lengths = self.make_batch([sources[row] for row in rows])
+        scored = score_targets(self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0)
+        hypotheses = self._trim_attentions([target.hypothesis for target in scored], 0)
+        return [target._replace(hypothesis=own) for target, own in zip(scored, hypotheses, strict=True)]
 
     @property
     def uses_next_step_attention(self) -> bool:
@@ -243,15 +242,15 @@ class Translator:
         with_attention = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
         return next((decoder.alignment_head.shifted for decoder in with_attention), False)
 
-    def _trim_attentions(self, hypotheses: list[Hypothesis], compiled: CompiledOptions) -> list[Hypothesis]:
-        """Remove the domain tag from the attention of hypotheses, and shift it if necessary."""
-        return [
-            _trim_attention(hypothesis, len(compiled.domain_ids), self.uses_next_step_attention)
-            for hypothesis in hypotheses
-        ]
-
-    def _trim_scored_attention(self, scored: ScoredTarget) -> ScoredTarget:
-        return scored._replace(hypothesis=_trim_attention(scored.hypothesis, 0, self.uses_next_step_attention))
+    def _trim_attentions(self, hypotheses: Sequence[Hypothesis], num_tags: int) -> list[Hypothesis]:
+        """Remove domain tags from the attention of hypotheses, and use that of the next step if necessary."""
+        is_shifted, trimmed = self.uses_next_step_attention, []
+        for hypothesis in hypotheses:
+            attention = hypothesis.attention
+            if attention is not None:
+                attention = (shift_to_next_step(attention) if is_shifted else attention)[:, num_tags:]
+            trimmed.append(hypothesis._replace(attention=attention))
+        return trimmed
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment | None]:
         """Align each pair of texts by forced decoding; None if the model has no attention."""
@@ -270,19 +269,6 @@ class Translator:
         ids, word_ids = self.tokenizers.target.encode_with_word_ids(target)
         source_words = TokenizedWords(source.split(), self.tokenizers.source.encode_with_word_ids(source)[1], ())
         return source_words, TokenizedWords(target.split(), word_ids, self.tokenizers.target.convert_ids_to_tokens(ids))
-
-
-def _trim_attention(hypothesis: Hypothesis, skipped_positions: int, next_step: bool) -> Hypothesis:
-    """Drop the first `skipped_positions` source positions (tags) from a hypothesis's attention.
-
-    `next_step`: use the attention of the following step for each token.
-    """
-    attention = hypothesis.attention
-    if attention is None:
-        return hypothesis
-    return hypothesis._replace(
-        attention=(shift_to_next_step(attention) if next_step else attention)[:, skipped_positions:]
-    )
 
 
 def choose_device(device: str | torch.device | None) -> torch.device:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ from regard.translate.options import CompiledOptions
 from regard.translate.segmentation import EncodedSegment
 from regard.translate.shortlist import Shortlist
 
+T = TypeVar("T")
 BATCH_TOKENS = 4000
 GPU_BATCH_TOKENS = 64_000  # a step takes as long on a GPU for a few rows as for hundreds
 
@@ -93,15 +96,17 @@ def make_batch(
 
 def split_segments(segments: Sequence[EncodedSegment], max_tokens: int) -> list[Indices]:
     """Return batches of segments of similar length, the longest first, so that the last batch to finish is short."""
-    sizes = np.array([len(segment.ids) + 1 for segment in segments], dtype=np.int64)
-    return split_by_tokens(np.argsort(sizes, kind="stable"), sizes, max_tokens)[::-1]
+    return split_by_length([len(segment.ids) + 1 for segment in segments], max_tokens)[::-1]
 
 
-def restore_order(batches: Sequence[Indices], found: Iterable[list[list[Hypothesis]]]) -> list[list[Hypothesis]]:
-    """Return the hypotheses of all batches in the order of the segments."""
-    by_row = {
-        row: hypotheses
-        for rows, of_batch in zip(batches, found, strict=True)
-        for row, hypotheses in zip(rows.tolist(), of_batch, strict=True)
-    }
+def split_by_length(sizes: Sequence[int], max_tokens: int) -> list[Indices]:
+    """Return batches of indices of similar size, the shortest first; with padding a batch has at most `max_tokens`."""
+    array = np.array(sizes, dtype=np.int64)
+    return split_by_tokens(np.argsort(array, kind="stable"), array, max_tokens)
+
+
+def restore_order(batches: Sequence[Indices], found: Iterable[Sequence[T]]) -> list[T]:
+    """Return the results of all batches in the order of their indices."""
+    pairs = zip(np.concatenate(batches).tolist(), chain.from_iterable(found), strict=True) if batches else ()
+    by_row = dict(pairs)
     return [by_row[row] for row in range(len(by_row))]
