@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from regard.config import parse_settings
 from regard.data.batch import Seq2SeqBatch, pad_and_shift_targets
+from regard.data.dataset import InMemoryDataset
 from regard.data.indexed_dataset import Indices, RaggedArray
-from regard.data.sampler import DatasetPart
 from regard.data.settings import BaseDataSettings
 from regard.models import Decoded, Seq2Seq
 from regard.models.xu2015_hard import attention_entropy
@@ -60,10 +60,8 @@ class EncodedCaption(NamedTuple):
     digest: str = ""
 
 
-class CaptionDataset:
+class CaptionDataset(InMemoryDataset):
     """Captions in memory; images are loaded from disk batch by batch."""
-
-    parts: Sequence[DatasetPart] = ()
 
     def __init__(
         self,
@@ -88,9 +86,6 @@ class CaptionDataset:
         digest.update(self.captions.offsets.tobytes())
         self.fingerprint = digest.hexdigest()
 
-    def __len__(self) -> int:
-        return len(self.image_files)
-
     def make_batch(self, rows: Indices, seed: int = 0) -> Seq2SeqBatch:
         """Return the images and captions at `rows`; `seed` determines BPE dropout."""
         source, lengths = pad_image_inputs([self.load_image_input(int(row)) for row in rows])
@@ -110,9 +105,6 @@ class CaptionDataset:
         if (found.num_positions, found.features) != (expected.num_positions, expected.features):
             raise picture.make_error("the image has changed since training began")
         return image_input
-
-    def release_memory(self) -> None:
-        """Do nothing: images are not kept in memory."""
 
 
 def pad_image_inputs(image_inputs: Sequence[ImageInput]) -> tuple[Tensor, Tensor]:

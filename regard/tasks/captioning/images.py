@@ -44,9 +44,14 @@ class ImageFile(NamedTuple):
         return self.path, self.row
 
     @property
+    def name(self) -> str:
+        """Path, and row if there is one."""
+        return str(self.path) if self.row is None else f"{self.path}, row {self.row}"
+
+    @property
     def display_name(self) -> str:
         """Name for messages."""
-        return f"{self.where}{': ' if self.where else ''}{self.path}{'' if self.row is None else f', row {self.row}'}"
+        return f"{self.where}: {self.name}" if self.where else self.name
 
     def make_error(self, problem: str) -> UserError:
         """Return a UserError about this image."""

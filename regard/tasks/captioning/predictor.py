@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.config import parse_settings
 from regard.data.indexed_dataset import Indices
 from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError
@@ -19,7 +18,7 @@ from regard.evaluate.translation_metrics import warn_about_bleu
 from regard.models import Seq2Seq
 from regard.plot import AttentionOverlay, WeightedWords
 from regard.search import Floats, Hypothesis, search
-from regard.tasks.base import Prediction, choose_inference_device, get_single_run, require_list
+from regard.tasks.base import Prediction, require_list
 from regard.tasks.batched_inference import map_batches_in_order
 from regard.tasks.captioning import caption_files
 from regard.tasks.captioning.dataset import (
@@ -28,7 +27,6 @@ from regard.tasks.captioning.dataset import (
     compute_exact_match,
     encode_captions,
     find_grounded_tokens,
-    load_caption_vocabulary,
     pad_image_inputs,
     score_captions,
 )
@@ -222,21 +220,3 @@ def _to_image_file(source: ImageSource) -> ImageFile:
     if isinstance(source, np.ndarray):
         return ImageFile(Path("array"))
     return caption_files.parse_image(source) if isinstance(source, Mapping) else ImageFile(Path(source))
-
-
-def load(*runs: str | Path, device: str | None = None) -> CaptioningPredictor:
-    """Load the best checkpoint of a run for captioning; by default on a GPU if there is one."""
-    run = get_single_run(runs, "captions")
-    config = run.read_config()
-    data = parse_settings(CaptionSettings, config["data"], "data")
-    if data.features is None:
-        raise UserError(f"{run.folder}: data.features, the features per position, is missing from its config")
-    tokenizer, torch_device = load_caption_vocabulary(run), choose_inference_device(device)
-    return CaptioningPredictor(
-        run.load_model((data.features, tokenizer.vocab_size)),
-        tokenizer,
-        data,
-        ImagePreprocessor(data.image, data.patch, int(config["model"]["max_side"]), data.backbone, torch_device),
-        int(config["training"]["batch_tokens"]),
-        torch_device,
-    )

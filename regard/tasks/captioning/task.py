@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -15,15 +15,22 @@ from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts
 from regard.models import Seq2Seq
-from regard.plot import plot_attention_overlay
 from regard.recipes import RunConfig, TrainingSettings
 from regard.runs import Run
+from regard.synthetic.captioning import write_captioning_corpus
+from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (
+    SAMPLES,
     DevExample,
     PreparedRun,
+    Task,
     Validation,
     ValidationSample,
+    choose_inference_device,
+    evaluation_mode,
     find_vocabulary_run,
+    format_left_out,
+    get_single_run,
     split_dev_examples,
 )
 from regard.tasks.captioning.caption_files import (
@@ -44,33 +51,9 @@ from regard.tasks.captioning.dataset import (
     save_caption_vocabulary,
     score_captions,
 )
-from regard.tasks.captioning.predictor import CaptioningPredictor, CaptionPrediction
+from regard.tasks.captioning.predictor import CaptioningPredictor
 from regard.tasks.captioning.preprocessing import Backbone, ImagePreprocessor, find_common_backbone
 from regard.tokenizers import Tokenizer, VocabularySettings
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-SAMPLES = 5
-
-
-class CaptionSample(NamedTuple):
-    """A dev image with its current caption and its references."""
-
-    prediction: CaptionPrediction
-    references: Sequence[str]
-
-    def to_dict(self) -> dict[str, str]:
-        """Return image, references and caption."""
-        picture = self.prediction.picture
-        name = str(picture.path) if picture.row is None else f"{picture.path}, row {picture.row}"
-        return {"image": name, "right": " / ".join(self.references), "caption": self.prediction.text}
-
-    def plot(self) -> Figure | None:
-        """Return a figure of the attention weights of each word over the image."""
-        overlay = self.prediction.make_image_overlay()
-        return None if overlay is None else plot_attention_overlay(overlay)
 
 
 class CaptionValidator:
@@ -101,23 +84,20 @@ class CaptionValidator:
 
     def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
         """Return the metrics of a model; leave the model and the random generators unchanged."""
-        training = model.training
-        predictor = CaptioningPredictor(
-            model, self.tokenizer, self.data, self.dataset.preprocessor, self.batch_tokens, device
-        )
-        scores = score_captions(model, self.dataset, self.grounded_tokens, device, self.batch_tokens)
-        predictions = predictor.caption_images(list(self.references_by_image), beam=1)
-        model.train(training)
+        with evaluation_mode(model):
+            predictor = CaptioningPredictor(
+                model, self.tokenizer, self.data, self.dataset.preprocessor, self.batch_tokens, device
+            )
+            scores = score_captions(model, self.dataset, self.grounded_tokens, device, self.batch_tokens)
+            predictions = predictor.caption_images(list(self.references_by_image), beam=1)
         references, texts = list(self.references_by_image.values()), [prediction.text for prediction in predictions]
         metrics = score_texts(texts, references, self.selection_metric, self.tokenizer.lowercase)
         metrics["exact"] = compute_exact_match(texts, references, self.tokenizer)
-        samples = [CaptionSample(*pair) for pair in zip(predictions[:SAMPLES], references, strict=False)]
-        return Validation(
-            scores.mean_loss,
-            metrics | scores.compute_metrics(),
-            self.selection_metric,
-            [ValidationSample(one.to_dict(), one.plot) for one in samples],
-        )
+        samples = [
+            ValidationSample({"image": one.picture.name, "right": " / ".join(captions), "caption": one.text}, one.plot)
+            for one, captions in zip(predictions[:SAMPLES], references, strict=False)
+        ]
+        return Validation(scores.mean_loss, metrics | scores.compute_metrics(), self.selection_metric, samples)
 
 
 class _CaptionSplit(NamedTuple):
@@ -128,48 +108,79 @@ class _CaptionSplit(NamedTuple):
     empty: int  # number of lines left out because they have no caption
 
 
-def prepare_captioning(run: Run, config: RunConfig, resume: bool) -> PreparedRun:
-    """Split and encode captions, train or load the vocabulary, and resolve features and backbone in the config."""
-    data: CaptionSettings = config.data
-    settings: VocabularySettings = config.text
-    model, training = config.model, config.training
-    parent_run = find_vocabulary_run(run, config, resume)
-    preprocessor = ImagePreprocessor(data.image, data.patch, int(model["max_side"]))
-    split = split_caption_data(data, training.seed)
-    tokenizer = load_caption_vocabulary(parent_run) if parent_run else learn_caption_vocabulary(split.train, settings)
-    encoded = encode_captions(split.train, preprocessor, tokenizer, data.features)
-    features = encoded[0].grid_shape.features
-    model_backbone = _choose_model_backbone(model["backbone"], encoded)
-    backbone = None if encoded[0].grid_shape.is_pixels else _find_feature_backbone(data, parent_run)
-    dev = encode_captions(split.dev, preprocessor, tokenizer, features)
-    train = [example for example in encoded if len(example.caption) <= data.max_length]
-    if not train:
-        raise UserError(
-            f"no caption is left to train on: all {len(encoded):,} have more than {data.max_length:,} tokens "
-            "(data.max_length)"
+class CaptioningTask(Task):
+    """Describe images."""
+
+    verb = "captions"
+    demo_recipe = "xu2015-soft-caption"
+    data_settings = CaptionSettings
+    text_settings = VocabularySettings
+
+    def prepare(self, run: Run, config: RunConfig, resume: bool) -> PreparedRun:
+        """Split and encode captions, train or load the vocabulary, and resolve features and backbone in the config."""
+        data: CaptionSettings = config.data
+        settings: VocabularySettings = config.text
+        model, training = config.model, config.training
+        parent_run = find_vocabulary_run(run, config, resume)
+        preprocessor = ImagePreprocessor(data.image, data.patch, int(model["max_side"]))
+        split = split_caption_data(data, training.seed)
+        tokenizer = (
+            load_caption_vocabulary(parent_run) if parent_run else learn_caption_vocabulary(split.train, settings)
         )
-    resolved = {
-        "data.features": features,
-        "data.backbone": None if backbone is None else backbone.to_dict(),
-        "model.backbone": model_backbone,
-    }
-    validator = CaptionValidator(
-        split.dev,
-        CaptionDataset(dev, preprocessor._replace(backbone=backbone)),
-        tokenizer,
-        replace(data, features=features),
-        training,
-    )
-    report_selection_metric(validator.selection_metric, training.best)
-    return PreparedRun(
-        run,
-        config.override(resolved),
-        CaptionDataset(train, preprocessor, tokenizer, settings.dropout),
-        validator,
-        (features, tokenizer.vocab_size),
-        partial(save_caption_vocabulary, tokenizer, settings),
-        _describe_caption_data(split, train, len(encoded) - len(train), tokenizer),
-    )
+        encoded = encode_captions(split.train, preprocessor, tokenizer, data.features)
+        features = encoded[0].grid_shape.features
+        model_backbone = _choose_model_backbone(model["backbone"], encoded)
+        backbone = None if encoded[0].grid_shape.is_pixels else _find_feature_backbone(data, parent_run)
+        dev = encode_captions(split.dev, preprocessor, tokenizer, features)
+        train = [example for example in encoded if len(example.caption) <= data.max_length]
+        if not train:
+            raise UserError(
+                f"no caption is left to train on: all {len(encoded):,} have more than {data.max_length:,} tokens "
+                "(data.max_length)"
+            )
+        resolved = {
+            "data.features": features,
+            "data.backbone": None if backbone is None else backbone.to_dict(),
+            "model.backbone": model_backbone,
+        }
+        validator = CaptionValidator(
+            split.dev,
+            CaptionDataset(dev, preprocessor._replace(backbone=backbone)),
+            tokenizer,
+            replace(data, features=features),
+            training,
+        )
+        report_selection_metric(validator.selection_metric, training.best)
+        return PreparedRun(
+            run,
+            config.override(resolved),
+            CaptionDataset(train, preprocessor, tokenizer, settings.dropout),
+            validator,
+            (features, tokenizer.vocab_size),
+            partial(save_caption_vocabulary, tokenizer, settings),
+            _describe_caption_data(split, train, len(encoded) - len(train), tokenizer),
+        )
+
+    def load(self, *runs: str | Path, device: str | torch.device | None = None) -> CaptioningPredictor:
+        """Load the best checkpoint of a run; by default on a GPU if there is one."""
+        run = get_single_run(runs, self.verb)
+        config = self.make_config(run.read_config())
+        data: CaptionSettings = config.data
+        if data.features is None:
+            raise UserError(f"{run.folder}: data.features, the features per position, is missing from its config")
+        tokenizer, device = load_caption_vocabulary(run), choose_inference_device(device)
+        preprocessor = ImagePreprocessor(data.image, data.patch, int(config.model["max_side"]), data.backbone, device)
+        model = run.load_model((data.features, tokenizer.vocab_size))
+        return CaptioningPredictor(model, tokenizer, data, preprocessor, config.training.batch_tokens, device)
+
+    def load_dev_set(self, config: RunConfig) -> list[DevExample]:
+        """Return the dev images of a run, each with all its references."""
+        groups = group_captions_by_image(split_caption_data(config.data, config.training.seed).dev)
+        return [DevExample(picture, " / ".join(captions)) for picture, captions in groups.items()]
+
+    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
+        """Write images of coloured shapes with captions, the data of the demo, into a folder."""
+        return write_captioning_corpus(folder)
 
 
 def _choose_model_backbone(backbone: str, examples: Sequence[EncodedCaption]) -> str:
@@ -219,21 +230,12 @@ def _caption_to_pair(example: CaptionExample) -> Pair:
     return Pair(example.digest, example.caption)
 
 
-def load_captioning_dev_set(config: RunConfig) -> list[DevExample]:
-    """Return the dev images of a run, each with all its references."""
-    split = split_caption_data(config.data, config.training.seed)
-    return [
-        DevExample(picture, " / ".join(captions)) for picture, captions in group_captions_by_image(split.dev).items()
-    ]
-
-
 def _describe_caption_data(
     split: _CaptionSplit, train: Sequence[EncodedCaption], num_too_long: int, tokenizer: Tokenizer
 ) -> str:
-    reasons = ((num_too_long, "too long"), (split.empty, "empty"))
-    left_out = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
+    left_out = format_left_out({"too long": num_too_long, "empty": split.empty})
     images = len({example.digest for example in train})
     return (
-        f"{len(train):,} captions{f' (left out: {left_out})' if left_out else ''} of {images:,} images, "
+        f"{len(train):,} captions{left_out} of {images:,} images, "
         f"{len(split.dev):,} dev captions, a vocabulary of {tokenizer.vocab_size:,}"
     )
