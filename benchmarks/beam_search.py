@@ -20,10 +20,10 @@ from pathlib import Path
 import torch
 
 from regard.data.readers.dispatch import read_all_pairs
-from regard.demo import make_demo_overrides
 from regard.recipes import read_recipe
 from regard.search import Hypothesis, Scorer, search
 from regard.special_tokens import BOS, EOS, PAD
+from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
 from regard.synthetic.translation import write_translation_corpus
 from regard.training import train
 from regard.translate import Translator, load
@@ -52,7 +52,8 @@ def train_small_model(recipe: str, corpus: Path, out: Path) -> Translator:
     """A model of the demo's size that has learnt to end its sentences."""
     files = {name: [corpus / f"{name}.{side}" for side in ("en", "de")] for name in ("train", "dev")}
     quick = {"training.steps": 150, "training.validate_every": 150, "training.checkpoint_every": 150}
-    train(recipe, files["train"], out, dev=files["dev"], **{**make_demo_overrides(read_recipe(recipe)), **quick})
+    overrides = SyntheticCorpus((), (), (), **load_corpus_words()["translation"]).select_overrides(read_recipe(recipe))
+    train(recipe, files["train"], out, dev=files["dev"], **{**overrides, **quick})
     return load(out)
 
 

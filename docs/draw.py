@@ -22,7 +22,8 @@ sentence has. These are the figures of one run with one seed. They show that a m
 on real text: the models are small, and the training is short and the same for all models of a family.
 
 No recipe is trained as it is: vocabulary, sizes, optimizer, learning rate and length of training are changed in all of
-them, by `EVERYWHERE` and `SMALL` in `regard/demo/translation.py`. The column "changed" has what is changed beyond that.
+them, by the section `translation` of `regard/synthetic/corpora.yaml`. The column "changed" has what is changed beyond
+that.
 
 | model | recipe | changed | BLEU | chrF | AER |
 |---|---|---|---|---|---|

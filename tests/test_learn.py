@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from regard import load, train
-from regard.demo import run_prediction_demo, run_translation_demo
+from regard.demo import run_demo
 from regard.recipes import read_recipe
 from regard.runs import Run
 from regard.synthetic.classification import write_classification_corpus
@@ -54,7 +54,7 @@ THRESHOLDS: dict[str, tuple[str, dict[str, Any], float, float | None]] = {
 def test_the_demo_of_each_model_reaches_its_bleu_and_aer(name: str) -> None:
     recipe, changes, bleu, aer = THRESHOLDS[name]
     shutil.rmtree(RUNS / name, ignore_errors=True)
-    run_translation_demo(recipe, RUNS / name, **changes)
+    run_demo(recipe, RUNS / name, **changes)
     results = json.loads((RUNS / name / "results.json").read_text(encoding="utf-8"))
     assert results["bleu"] >= bleu
     assert results["aer"] is None if aer is None else results["aer"] <= aer
@@ -69,9 +69,9 @@ def test_a_classifier_attends_to_the_informative_sentence(name: str, tmp_path: P
     classifier = load(RUNS / name)
     assert classifier.evaluate(corpus.test)["accuracy"] >= 97.0
     rows = [line.split("\t") for line in corpus.test[0].read_text(encoding="utf-8").splitlines()]
-    documents = [prediction.document() for prediction in classifier.predict([text for _, text, _ in rows])]
-    tokenizer = classifier.encoding.tokenizer
-    informative = [tokenizer.pieces(tokenizer.encode(sentence)) for _, _, sentence in rows]
+    documents = [prediction.to_dict() for prediction in classifier.predict([text for _, text, _ in rows])]
+    tokenizer = classifier.vocabulary.encoder.tokenizer
+    informative = [tokenizer.convert_ids_to_tokens(tokenizer.encode(sentence)) for _, _, sentence in rows]
     fractions = [_attention_on(document, tokens) for document, tokens in zip(documents, informative, strict=True)]
     assert np.mean(fractions) >= 0.6
 
@@ -92,7 +92,7 @@ def test_a_caption_is_right_and_attends_to_the_object_it_names(
     name: str, exact: float, on_object: float, tmp_path: Path
 ) -> None:
     """Scenes combine objects that never occurred together in training; the entropy of the attention falls."""
-    results = run_prediction_demo(name, tmp_path / name).results
+    results = run_demo(name, tmp_path / name).results
     assert results["images"] >= 500
     assert results["exact"] >= exact
     assert results["on_object"] >= on_object

@@ -18,7 +18,7 @@ def demo(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="Task: translate, tag, classify, read, caption or regress; default: that of the recipe."),
+        typer.Option(help="Task, such as translate, tag or classify; default: that of the recipe."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/demo or runs/demo-TASK.")] = None,
 ) -> None:
@@ -26,26 +26,17 @@ def demo(
 
     Example: regard demo --recipe bahdanau2015 --out runs/bahdanau
     """
-    from regard.demo import (
-        DEFAULT_RECIPES,
-        format_prediction_demo,
-        format_translation_demo,
-        run_prediction_demo,
-        run_translation_demo,
-    )
-    from regard.recipes import read_recipe
+    from regard.demo import run_demo
+    from regard.recipes import DEFAULT_TASK, get_task_name, read_recipe
+    from regard.tasks import TASKS
 
-    if task is not None and task not in DEFAULT_RECIPES:
-        raise UserError(f"unknown task {task!r}{format_suggestion(task, DEFAULT_RECIPES)}")
-    recipe_task = read_recipe(recipe).get("task", "translate") if recipe else None
+    if task is not None and task not in TASKS:
+        raise UserError(f"unknown task {task!r}{format_suggestion(task, TASKS)}")
+    recipe_task = get_task_name(read_recipe(recipe)) if recipe else None
     if recipe_task and task and recipe_task != task:
         raise UserError(f"the recipe {recipe} is for the task {recipe_task}, not {task}")
-    task = recipe_task or task or "translate"
-    recipe = recipe or DEFAULT_RECIPES[task]
-    out = out or Path("runs") / ("demo" if task == "translate" else f"demo-{task}")
+    task = recipe_task or task or DEFAULT_TASK
+    recipe = recipe or TASKS[task].demo_recipe
+    out = out or Path("runs") / ("demo" if task == DEFAULT_TASK else f"demo-{task}")
     with print_resume_command_on_interrupt(f"regard demo --recipe {recipe} --out {out}"):
-        typer.echo(
-            format_translation_demo(run_translation_demo(recipe, out), out)
-            if task == "translate"
-            else format_prediction_demo(run_prediction_demo(recipe, out), out)
-        )
+        typer.echo(run_demo(recipe, out).text)

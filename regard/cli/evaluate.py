@@ -92,8 +92,9 @@ def evaluate(
 def _is_predictor_run(folder: Path) -> bool:
     """Return True if the task of a run is not translation."""
     from regard.runs import Run
+    from regard.tasks import get_task
 
-    return bool(Run(folder).read_config().get("task", "translate") != "translate")
+    return get_task(Run(folder).read_config()).command == "predict"
 
 
 def _evaluate_predictors(paths: Sequence[Path], as_json: bool) -> str:

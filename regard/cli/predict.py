@@ -1,4 +1,4 @@
-"""`regard predict`: tag, classify, read, caption or regress inputs."""
+"""`regard predict`: apply a model of any task but translation."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run whose model tags, classifies, reads, captions or regresses.")],
+    run: Annotated[Path, typer.Argument(help="A run of any task but translation.")],
     file: Annotated[Path, typer.Argument(help="Input file; default: standard input.")] = Path("-"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per input, with the attention.")
     ] = False,
 ) -> None:
-    """Tag, classify, read, caption or regress: print a prediction for each input as it arrives.
+    """Print a prediction for each input as it arrives: tags, a label, an answer, a caption or numbers.
 
     Example: echo "a film that nobody should miss" | regard predict runs/mine --json
     """
-    from regard.api import load
     from regard.cli.stdio import iterate_available_chunks, iterate_chunks, iterate_stdin_lines, restore_default_sigpipe
     from regard.data.readers.text import STANDARD_INPUT
     from regard.runs import Run
+    from regard.tasks import get_task
 
-    if Run(run).read_config().get("task", "translate") == "translate":
-        raise UserError(f"{run} translates; use: regard translate {run} FILE")
-    predictor = load(run)
+    task = get_task(Run(run).read_config())
+    if task.command != "predict":
+        raise UserError(f"{run} {task.verb}; use: regard {task.command} {run} FILE")
+    predictor = task.load(run)
     restore_default_sigpipe()
     if file == STANDARD_INPUT:
         chunks = iterate_available_chunks(predictor.parse_lines(iterate_stdin_lines()), INPUTS_PER_CHUNK)

@@ -83,7 +83,8 @@ def train(
     """
     from regard.api import train as run_training
     from regard.console import log_message
-    from regard.recipes import parse_override
+    from regard.recipes import get_task_name, parse_override
+    from regard.tasks import get_task
 
     arguments = data or []
     overrides = dict(parse_override(argument) for argument in arguments if is_override(argument))
@@ -109,8 +110,8 @@ def train(
     report = run.folder / "report.html"
     best = "the average of the newest checkpoints" if run.average_folder.is_dir() else f"step {run.find_best_step()}"
     log_message(f"best checkpoint: {best}; training curves and samples: {report}")
-    task = run.read_config().get("task", "translate")
-    log_message(f"{task} with: regard {'translate' if task == 'translate' else 'predict'} {run.folder} FILE")
+    config = run.read_config()
+    log_message(f"{get_task_name(config)} with: regard {get_task(config).command} {run.folder} FILE")
 
 
 def _suggest_learning_rate(

@@ -1,9 +1,11 @@
 """Recipes: the complete configuration of a run, in YAML. Nothing here needs PyTorch."""
 
 from regard.recipes.recipe import (
+    DEFAULT_TASK,
     SECTIONS,
     Recipe,
     describe_recipe,
+    get_task_name,
     list_recipes,
     override,
     parse_override,
@@ -15,11 +17,13 @@ from regard.recipes.recipe import (
 from regard.recipes.run_config import RunConfig, TrainingSettings
 
 __all__ = [
+    "DEFAULT_TASK",
     "SECTIONS",
     "Recipe",
     "RunConfig",
     "TrainingSettings",
     "describe_recipe",
+    "get_task_name",
     "list_recipes",
     "override",
     "parse_override",

@@ -60,6 +60,14 @@ def describe_recipe(name: str) -> str:
     return sentence
 
 
+DEFAULT_TASK = "translate"  # of configs without one, as the first release wrote them
+
+
+def get_task_name(recipe: Mapping[str, Any]) -> str:
+    """Return the name of the task of a recipe or of a run's config."""
+    return str(recipe.get("task", DEFAULT_TASK))
+
+
 def read_recipe(name: str | Path) -> Recipe:
     """Read a built-in recipe by name, or a user's file.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -23,11 +24,13 @@ class SyntheticCorpus(NamedTuple):
     dev: Sequence[Path]
     test: Sequence[Path]
     overrides: Mapping[str, Any]  # dotted keys; not every recipe of the task has all of them
+    overrides_by_kind: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # further ones, by `model.kind`
 
     def select_overrides(self, recipe: Recipe) -> dict[str, Any]:
         """Return the overrides whose keys the recipe has."""
-        dotted = {key: key.split(".", 1) for key in self.overrides}
-        return {key: self.overrides[key] for key, (section, name) in dotted.items() if name in recipe[section]}
+        overrides = {**self.overrides, **self.overrides_by_kind.get(recipe["model"]["kind"], {})}
+        dotted = {key: key.split(".", 1) for key in overrides}
+        return {key: overrides[key] for key, (section, name) in dotted.items() if name in recipe[section]}
 
 
 @cache

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.errors import UserError, format_suggestion
+from regard.recipes import get_task_name
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (
     DevExample,
@@ -49,8 +50,8 @@ TASKS: dict[str, Task] = {
 
 
 def get_task(recipe: Mapping[str, Any]) -> Task:
-    """Return the task that a recipe or a run's config names; configs without one, of the first release, translate."""
-    name = recipe.get("task", "translate")
+    """Return the task that a recipe or a run's config names."""
+    name = get_task_name(recipe)
     if name not in TASKS:
-        raise UserError(f"there is no task {name!r}{format_suggestion(str(name), TASKS)}")
+        raise UserError(f"there is no task {name!r}{format_suggestion(name, TASKS)}")
     return TASKS[name]

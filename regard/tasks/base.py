@@ -140,6 +140,7 @@ class Task(ABC):
     verb: ClassVar[str]  # completes "a model that …"
     command: ClassVar[str] = "predict"  # subcommand of `regard` that applies a model
     demo_recipe: ClassVar[str]
+    demo_note: ClassVar[str] = ""  # explains the predictions that a demo prints
     data_settings: ClassVar[type[Any]]  # dataclass for the recipe's `data` section
     text_settings: ClassVar[type[Any]]  # dataclass for the recipe's `text` section
 

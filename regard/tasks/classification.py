@@ -312,6 +312,10 @@ class ClassificationTask(InMemoryTask[LabelledText]):
 
     verb = "classifies"
     demo_recipe = "yang2016"
+    demo_note = (
+        "A word's weight is that of its state, which has read the whole sentence: a full stop can stand for all of it."
+        "\nWeights in brackets are those of sentences. See docs/classify.md."
+    )
     data_settings = ClassificationSettings
     text_settings = VocabularySettings
     predictor = ClassificationPredictor

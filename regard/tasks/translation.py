@@ -29,7 +29,7 @@ from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.search import Hypothesis, search
 from regard.special_tokens import EOS, PAD, SPECIAL_TOKENS
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
 from regard.synthetic.translation import write_translation_corpus
 from regard.tasks.base import (
     SAMPLES,
@@ -256,6 +256,9 @@ class TranslationTask(Task):
 
     def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
         """Write the data of the task's demo into a folder."""
-        write_translation_corpus(folder, DEMO_PAIRS, overwrite=True)
-        train, dev, test = ([folder / f"{name}.{side}" for side in ("en", "de")] for name in ("train", "dev", "test"))
-        return SyntheticCorpus(train, dev, test, {})
+        counts = write_translation_corpus(folder, DEMO_PAIRS, overwrite=True)
+        log_message(
+            f"corpus in {folder}: {counts['train']:,} pairs to train on, {counts['dev']:,} dev, {counts['test']:,} test"
+        )
+        train, dev, test = ([folder / f"{name}.{side}" for side in ("en", "de")] for name in counts)
+        return SyntheticCorpus(train, dev, test, **load_corpus_words()["translation"])

@@ -17,6 +17,7 @@ from regard.config import parse_settings
 from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
+from regard.recipes import DEFAULT_TASK, get_task_name
 from regard.runs import Run
 from regard.search import BeamSearch, Hypothesis, ScoredTarget, score_targets
 from regard.special_tokens import EOS
@@ -297,8 +298,8 @@ def load(
         raise UserError("no run to load")
     opened, device = [Run(Path(run)) for run in runs], choose_device(device)
     for run in opened:
-        task = run.read_config().get("task", "translate")
-        if task != "translate":
+        task = get_task_name(run.read_config())
+        if task != DEFAULT_TASK:
             raise UserError(f"{run.folder} does not translate, its task is {task!r}; use: regard predict {run.folder}")
     tokenizers = [run.load_tokenizers() for run in opened]
     if len(opened) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,14 +15,7 @@ from support.commands import Command
 from support.corpora import translation_recipes
 from support.training import TINY
 
-from regard.demo import (
-    DEFAULT_RECIPES,
-    format_prediction_demo,
-    format_translation_demo,
-    make_demo_overrides,
-    run_prediction_demo,
-    run_translation_demo,
-)
+from regard.demo import run_demo
 from regard.demo.next_steps import format_next_steps
 from regard.demo.prediction import PredictionDemo
 from regard.errors import UserError
@@ -29,7 +23,8 @@ from regard.models import build
 from regard.plot import WeightedWords
 from regard.recipes import override, read_recipe, resolve_auto_sizes
 from regard.runs import Run
-from regard.tasks import DevExample, Prediction, SyntheticCorpus
+from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
+from regard.tasks import TASKS, DevExample, Prediction, get_task
 
 SHORT: dict[str, Any] = {key: value for key, value in TINY.items() if key.startswith("training.")} | {"model.size": 16}
 
@@ -48,22 +43,32 @@ def run_suggested(printed: str, regard: Command) -> dict[str, str]:
     return output
 
 
+@pytest.fixture(autouse=True)
+def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.tasks.translation.DEMO_PAIRS", 200)
+
+
+def select_overrides(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the overrides with which the demo of translation trains a recipe."""
+    return SyntheticCorpus((), (), (), **load_corpus_words()["translation"]).select_overrides(dict(recipe))
+
+
 def test_demo_writes_results_report_and_heat_map(tmp_path: Path, regard: Command) -> None:
     out = tmp_path / "my runs" / "demo"
-    demo = run_translation_demo("bahdanau2015", out, 200, **SHORT)
+    demo = run_demo("bahdanau2015", out, **SHORT)
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     assert results == demo.results
     assert {"recipe", "bleu", "aer", "seconds", "signature"} <= set(results)
     assert results["recipe"] == "bahdanau2015"
     assert 0 <= results["bleu"] <= 100
     assert 0 <= results["aer"] <= 1
-    assert demo.heatmap_path.read_bytes().startswith(b"\x89PNG")
-    assert demo.report_path.read_text(encoding="utf-8").count("<section>") == 5
-    said = format_translation_demo(demo, out)
+    assert (out / "attention.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "report.html").read_text(encoding="utf-8").count("<section>") == 5
+    said = demo.text
     assert f"BLEU      {results['bleu']:.1f}  (nrefs:1|case:mixed|eff:no|tok:13a" in said
     assert f"AER       {results['aer']:.3f}" in said
-    assert str(demo.heatmap_path) in said
-    assert str(demo.report_path) in said
+    assert str(out / "attention.png") in said
+    assert str(out / "report.html") in said
     assert said.count("translation  ") == 5
     assert said.count("└──") == 5
     output = run_suggested(said, regard)
@@ -80,8 +85,8 @@ def test_demo_of_a_task_suggests_commands_that_work(
     short = {"training.steps": 4, "training.validate_every": 4, "training.checkpoint_every": 4}
     usual = SyntheticCorpus.select_overrides
     monkeypatch.setattr(SyntheticCorpus, "select_overrides", lambda corpus, recipe: {**usual(corpus, recipe), **short})
-    demo = run_prediction_demo(DEFAULT_RECIPES[task], tmp_path / "my demo")
-    output = run_suggested(format_prediction_demo(demo, tmp_path / "my demo"), regard)
+    demo = run_demo(TASKS[task].demo_recipe, tmp_path / "my demo")
+    output = run_suggested(demo.text, regard)
     assert set(output) == {"evaluate", "predict"}
     assert all(output.values())
 
@@ -100,9 +105,8 @@ def test_demo_explains_weights_and_omits_words_without_any(tmp_path: Path) -> No
 
     def print_demo(recipe: str) -> str:
         sample = (DevExample("We ate.", "liked"), cast(Prediction, Predicted()))
-        return format_prediction_demo(
-            PredictionDemo({"recipe": recipe}, [sample], tmp_path / "report.html", [tmp_path / "test.tsv"]), tmp_path
-        )
+        demo = PredictionDemo(Run(tmp_path), get_task(read_recipe(recipe)), {}, [sample], [tmp_path / "test.tsv"])
+        return demo.format({})
 
     said = print_demo("yang2016")
     assert "  1 (0.98): . 1.00\n\n" in said
@@ -115,19 +119,19 @@ def test_demo_explains_weights_and_omits_words_without_any(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_finished_demo_is_not_trained_again_and_keeps_its_recipe(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    first = run_translation_demo("bahdanau2015", out, 200, **SHORT)
+    first = run_demo("bahdanau2015", out, **SHORT)
     newest = Run(out).checkpoint_folder(Run(out).find_newest_step()) / "model.safetensors"
     before = newest.stat().st_mtime_ns
-    again = run_translation_demo("bahdanau2015", out, 200, **SHORT)
+    again = run_demo("bahdanau2015", out, **SHORT)
     assert newest.stat().st_mtime_ns == before
     assert again.results["bleu"] == first.results["bleu"]
     with pytest.raises(UserError, match="already holds a run of bahdanau2015"):
-        run_translation_demo("luong2015-global", out, 200, **SHORT)
+        run_demo("luong2015-global", out, **SHORT)
 
 
 @pytest.mark.parametrize("name", translation_recipes())
 def test_every_translation_recipe_has_a_small_demo(name: str) -> None:
-    recipe = override(resolve_auto_sizes(read_recipe(name)), make_demo_overrides(read_recipe(name)))
+    recipe = override(resolve_auto_sizes(read_recipe(name)), select_overrides(read_recipe(name)))
     model = build(recipe, 600, 1200)
     assert sum(parameter.numel() for parameter in model.parameters()) < 2_000_000
     assert recipe["training"]["steps"] <= 3000
@@ -135,7 +139,7 @@ def test_every_translation_recipe_has_a_small_demo(name: str) -> None:
 
 def test_a_user_defined_model_kind_has_a_small_demo() -> None:
     recipe = read_recipe("luong2015-global")
-    overrides = make_demo_overrides({**recipe, "model": {**recipe["model"], "kind": "mine"}})
+    overrides = select_overrides({**recipe, "model": {**recipe["model"], "kind": "mine"}})
     assert overrides["model.size"] == 128
     assert overrides["training.steps"] == 2400
 
