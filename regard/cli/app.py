@@ -124,12 +124,8 @@ def exit_with_error(message: str) -> NoReturn:
     if is_rank0() and sys.stderr is not None:  # None if it was closed, as by `2>&-`
         sys.stderr.write(f"{line}\n")
     if is_under_torchrun():
+        # torchrun reports the earliest error, in whole seconds; processes that it ends because of it must seem later.
+        report = {"message": {"message": line, "extraInfo": {"timestamp": str(int(time.time()) - 1)}}}
         with suppress(OSError):  # the disk may be full
-            Path(os.environ[TORCHRUN_ERROR_FILE]).write_text(json.dumps(_make_torchrun_report(line)), encoding="utf-8")
+            Path(os.environ[TORCHRUN_ERROR_FILE]).write_text(json.dumps(report), encoding="utf-8")
     sys.exit(2)
-
-
-def _make_torchrun_report(message: str) -> dict[str, object]:
-    """Return the error in the format that torchrun reads."""
-    # torchrun reports the earliest error, in whole seconds; processes that it ends because of this one must seem later.
-    return {"message": {"message": message, "extraInfo": {"timestamp": str(int(time.time()) - 1)}}}
