@@ -1,6 +1,5 @@
 """Tokenizers: SentencePiece (BPE, unigram, characters) and whole words; vocabularies of labels."""
 
-from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from regard.tokenizers.factory import (
     TextSettings,
     Tokenizers,
@@ -18,11 +17,6 @@ from regard.tokenizers.tokenizer import Tokenizer
 from regard.tokenizers.words import WordTokenizer
 
 __all__ = [
-    "BOS",
-    "EOS",
-    "PAD",
-    "SPECIAL_TOKENS",
-    "UNK",
     "LabelVocabulary",
     "SentencePieceTokenizer",
     "TextSettings",

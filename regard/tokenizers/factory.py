@@ -68,12 +68,11 @@ def train_tokenizers(
 
 def train_tokenizer(settings: VocabularySettings, lines: LineSource, tags: Sequence[str] = ()) -> Tokenizer:
     """Train one tokenizer, of one side or of both sides together."""
-    size, lowercase = settings.vocabulary, settings.lowercase
-    if settings.kind == "word":
+    size, kind, lowercase = settings.vocabulary, settings.kind, settings.lowercase
+    if kind == "word":
         return WordTokenizer.train(lines(), size, lowercase, tags)
-    return SentencePieceTokenizer.train(
-        subsample_lines(lines, _MAX_TRAINING_LINES), size, settings.kind, settings.byte_fallback, lowercase, tags
-    )
+    sample = subsample_lines(lines, _MAX_TRAINING_LINES)
+    return SentencePieceTokenizer.train(sample, size, kind, settings.byte_fallback, lowercase, tags)
 
 
 def subsample_lines(lines: LineSource, max_lines: int) -> Iterable[str]:
@@ -87,17 +86,14 @@ def subsample_lines(lines: LineSource, max_lines: int) -> Iterable[str]:
 
 def save_tokenizers(tokenizers: Tokenizers, settings: TextSettings, folder: Path) -> None:
     """Write the vocabulary `shared`, or `source` and `target`, to the folder."""
-    for name in _list_vocabulary_names(settings):
-        tokenizer = tokenizers.target if name == "target" else tokenizers.source
+    for name, tokenizer in zip(_list_vocabulary_names(settings), tokenizers, strict=False):
         tokenizer.save(folder / make_vocabulary_file_name(name, settings))
 
 
 def load_tokenizers(settings: TextSettings, folder: Path) -> Tokenizers:
     """Read the tokenizers that `save_tokenizers` wrote."""
-    loaded = [
-        load_tokenizer(settings, folder / make_vocabulary_file_name(name, settings))
-        for name in _list_vocabulary_names(settings)
-    ]
+    names = (make_vocabulary_file_name(name, settings) for name in _list_vocabulary_names(settings))
+    loaded = [load_tokenizer(settings, folder / name) for name in names]
     return Tokenizers(loaded[0], loaded[-1])
 
 
@@ -105,10 +101,9 @@ def load_tokenizer(settings: VocabularySettings, path: Path) -> Tokenizer:
     """Read one vocabulary file."""
     if not path.is_file():
         raise UserError(f"{path} is missing: the run has no vocabulary")
-    reader: Callable[[Path, bool], Tokenizer] = (
-        WordTokenizer.load if settings.kind == "word" else SentencePieceTokenizer.load
-    )
-    return reader(path, settings.lowercase)
+    if settings.kind == "word":
+        return WordTokenizer.load(path, settings.lowercase)
+    return SentencePieceTokenizer.load(path, settings.lowercase)
 
 
 def _list_vocabulary_names(settings: TextSettings) -> tuple[str, ...]:

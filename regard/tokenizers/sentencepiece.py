@@ -16,14 +16,14 @@ import sentencepiece
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from regard.tokenizers.bpe_dropout import BpeMerges
-from regard.tokenizers.tokenizer import check_unicode, format_tag, make_missing_tag_error, normalize
+from regard.tokenizers.tokenizer import Tokenizer, check_unicode, format_tag, normalize
 
 _WORD_START = "▁"  # SentencePiece's mark at the beginning of a word
 _WORD = re.compile(r"\S+")
 _MAX_CACHED_WORDS = 300_000  # the caches are emptied beyond that
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(Tokenizer):
     """A trained SentencePiece model. No piece spans white space."""
 
     def __init__(self, model: bytes, lowercase: bool = False) -> None:
@@ -108,11 +108,13 @@ class SentencePieceTokenizer:
         """Number of ids."""
         return int(self.processor.get_piece_size())
 
-    def encode_with_word_ids(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the ids, and for each the index of its white-space word."""
-        by_word = [self._encode_word(word) for word in self._normalize(text).split()]
-        ids = [id for word in by_word for id in word]
-        return ids, [index for index, word in enumerate(by_word) for _ in word]
+    def encode_by_word(self, text: str) -> list[list[int]]:
+        """Return the ids of each white-space word, without BOS and EOS."""
+        if self.is_nfc:
+            text = normalize(text, self.lowercase)
+        elif self.lowercase:
+            text = text.lower()
+        return [self._encode_word(word) for word in text.split()]
 
     def _encode_word(self, word: str) -> list[int]:
         """Return the ids of one word, which do not depend on the words around it."""
@@ -123,13 +125,6 @@ class SentencePieceTokenizer:
             check_unicode(word)
             ids = self._word_cache[word] = self.processor.encode(word)
         return ids
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without BOS and EOS."""
-        return [id for word in self._normalize(text).split() for id in self._encode_word(word)]
-
-    def _normalize(self, text: str) -> str:
-        return normalize(text, self.lowercase) if self.is_nfc else text.lower() if self.lowercase else text
 
     def apply_bpe_dropout(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
         """Segment sentences again, skipping each merge with probability `dropout`.
@@ -149,8 +144,7 @@ class SentencePieceTokenizer:
     @cached_property
     def merges(self) -> BpeMerges:
         """The BPE merges of the vocabulary."""
-        processor = self.processor
-        pieces = [str(processor.id_to_piece(id)) for id in range(self.vocab_size)]
+        processor, pieces = self.processor, self.convert_ids_to_tokens(range(self.vocab_size))
         not_merged = (processor.is_control, processor.is_unknown, processor.is_byte, processor.is_unused)
         merged_ids = [
             id for id in range(self.vocab_size) if len(pieces[id]) > 1 and not any(test(id) for test in not_merged)
@@ -169,7 +163,7 @@ class SentencePieceTokenizer:
     @cached_property
     def _starts_word(self) -> list[bool]:
         """For each id, True if its piece begins a word."""
-        return [str(self.processor.id_to_piece(id)).startswith(_WORD_START) for id in range(self.vocab_size)]
+        return [piece.startswith(_WORD_START) for piece in self.convert_ids_to_tokens(range(self.vocab_size))]
 
     def _split_into_characters(self, word: tuple[int, ...]) -> list[str]:
         """Return the characters that the pieces of a word were merged from."""
@@ -177,20 +171,10 @@ class SentencePieceTokenizer:
         if characters is None:
             if len(self._character_cache) >= _MAX_CACHED_WORDS:
                 self._character_cache.clear()
-            pieces = (str(self.processor.id_to_piece(int(id))) for id in word)
-            characters = self._character_cache[word] = [
-                symbol for piece in pieces for symbol in self.merges.split_into_characters(piece)
-            ]
+            pieces = self.convert_ids_to_tokens(word)
+            characters = [symbol for piece in pieces for symbol in self.merges.split_into_characters(piece)]
+            self._character_cache[word] = characters
         return characters
-
-    def find_tag_id(self, name: str) -> int:
-        """Return the id of a tag; raise a UserError if the vocabulary was trained without it."""
-        id = self.processor.piece_to_id(format_tag(name))
-        if id == UNK:
-            raise make_missing_tag_error(
-                name, [self.processor.id_to_piece(id)[1:-1] for id in range(self.vocab_size) if self.is_tag(id)]
-            )
-        return int(id)
 
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag."""
@@ -233,7 +217,7 @@ class SentencePieceTokenizer:
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces, with `▁` at the beginning of words."""
-        return [str(self.processor.id_to_piece(id)) for id in ids]
+        return [str(self.processor.id_to_piece(int(id))) for id in ids]
 
 
 def _find_word_end_offsets(text: bytes) -> list[int]:

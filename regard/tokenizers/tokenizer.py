@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -20,21 +21,39 @@ class Tokenizer(Protocol):
         """Number of ids, including PAD, UNK, BOS and EOS."""
         ...
 
-    def encode_with_word_ids(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the ids (without BOS and EOS), and for each the index of its white-space word."""
+    def encode_by_word(self, text: str) -> list[list[int]]:
+        """Return the ids of each white-space word, without BOS and EOS."""
         ...
+
+    def encode_with_word_ids(self, text: str) -> tuple[list[int], list[int]]:
+        """Return the ids of a text, and for each the index of its white-space word."""
+        by_word = self.encode_by_word(text)
+        return [id for word in by_word for id in word], [index for index, word in enumerate(by_word) for _ in word]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without BOS and EOS."""
+        return [id for word in self.encode_by_word(text) for id in word]
+
+    def is_tag(self, id: int) -> bool:
+        """Return True if the id is that of a tag, which no text can produce."""
         ...
+
+    @cached_property
+    def tag_ids(self) -> dict[str, int]:
+        """Ids of the tags by name."""
+        tokens = self.convert_ids_to_tokens(range(self.vocab_size))
+        return {token[1:-1]: id for id, token in enumerate(tokens) if self.is_tag(id)}
 
     def find_tag_id(self, name: str) -> int:
-        """Return the id of a tag; raise a UserError if the vocabulary does not contain it."""
-        ...
+        """Return the id of a tag; raise a UserError if the vocabulary was trained without it."""
+        if name not in self.tag_ids:
+            hint = format_suggestion(name, self.tag_ids) if self.tag_ids else ": this model was trained without tags"
+            raise UserError(f"there is no tag {name!r}{hint}")
+        return self.tag_ids[name]
 
     def apply_bpe_dropout(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
-        """Segment sentences again with BPE dropout; the result depends on the seed only."""
-        ...
+        """Segment sentences again with BPE dropout, which depends on the seed only; unchanged without BPE merges."""
+        return [list(ids) for ids in sentences]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without PAD, BOS and EOS."""
@@ -50,7 +69,7 @@ class Tokenizer(Protocol):
 
     def find_word_boundary_ids(self) -> frozenset[int] | None:
         """Return the ids that cannot continue a word, one of which follows each whole word; None if no id can."""
-        ...
+        return None
 
     def save(self, path: Path) -> None:
         """Write one file, which `load` of the same class reads."""
@@ -76,9 +95,3 @@ def normalize(text: str, lowercase: bool) -> str:
 def format_tag(name: str) -> str:
     """Return a tag as it is written in a vocabulary."""
     return f"<{name}>"
-
-
-def make_missing_tag_error(name: str, known: Sequence[str]) -> UserError:
-    """Return the error for a tag that a vocabulary does not contain."""
-    hint = format_suggestion(name, known) if known else ": this model was trained without tags"
-    return UserError(f"there is no tag {name!r}{hint}")

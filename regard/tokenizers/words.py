@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from regard.tokenizers.tokenizer import format_tag, make_missing_tag_error, normalize
+from regard.tokenizers.tokenizer import Tokenizer, format_tag, normalize
 
 _TAG = re.compile(r"<\w+>")
 CLOSING_MARKS = frozenset(".,;:!?…)]}%»")  # no space before
@@ -111,7 +111,7 @@ def _parse_spacing(entry: str) -> _Spacing:
     return _Spacing(before, entry[before : len(entry) - after], after)
 
 
-class WordTokenizer:
+class WordTokenizer(Tokenizer):
     """Words and punctuation marks, the most frequent first; `it's` and `well-kept` are one word each.
 
     Version 1 splits words at combining marks and has no joiners; its vocabularies still load and encode text that way.
@@ -179,54 +179,29 @@ class WordTokenizer:
         """Number of ids."""
         return len(self.vocabulary)
 
-    def encode_with_word_ids(self, text: str) -> tuple[list[int], list[int]]:
-        """Return the ids, and for each the index of its white-space word."""
-        by_word = self._encode_words(text)
-        ids = [id for word in by_word for id in word]
-        return ids, [index for index, word in enumerate(by_word) for _ in word]
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without BOS and EOS."""
-        return [id for word in self._encode_words(text) for id in word]
-
-    def _encode_words(self, text: str) -> list[list[int]]:
+    def encode_by_word(self, text: str) -> list[list[int]]:
+        """Return the ids of each white-space word, without BOS and EOS."""
         if self.version == 1:
             words = (text.lower() if self.lowercase else text).split()
             return [[self.ids.get(token, UNK) for token in _VERSION_1_TOKEN.findall(word)] for word in words]
-        return [
-            [self._find_id(token) for token in _tokenize_word(word)] for word in normalize(text, self.lowercase).split()
-        ]
+        words = normalize(text, self.lowercase).split()
+        return [[self._find_id(token) for token in _tokenize_word(word)] for word in words]
 
     def _find_id(self, token: str) -> int:
-        id = self.ids.get(token)
-        return self._other_forms.get(token, UNK) if id is None else id
-
-    def find_tag_id(self, name: str) -> int:
-        """Return the id of a tag; raise a UserError if the vocabulary was trained without it."""
-        id = self.ids.get(format_tag(name), UNK)
-        if id < len(SPECIAL_TOKENS):
-            raise make_missing_tag_error(
-                name, [self.vocabulary[id][1:-1] for id in range(self.vocab_size) if self.is_tag(id)]
-            )
-        return id
+        return self.ids.get(token, self._other_forms.get(token, UNK))
 
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag: no word of a text is written like one."""
         return id >= len(SPECIAL_TOKENS) and _TAG.fullmatch(self.vocabulary[id]) is not None
 
-    def apply_bpe_dropout(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
-        """Return the sentences unchanged: whole words have no merges to skip."""
-        return [list(ids) for ids in sentences]
-
     def decode(self, ids: Sequence[int]) -> str:
         """Return words separated by spaces, with punctuation spaced by its joiners and spacers or else as usual."""
-        words = self.find_word_ids(ids)
-        triples = zip(ids, words, [-1, *words], strict=False)
-        return "".join(
-            (" " if word > last else "") + self.spacing[id].text
-            for id, word, last in triples
-            if not self._is_silent(id)
-        ).strip()
+        parts, last = list[str](), -1
+        for id, word in zip(ids, self.find_word_ids(ids), strict=True):
+            if not self._is_silent(id):
+                parts.append((" " if word > last else "") + self.spacing[id].text)
+            last = word
+        return "".join(parts).strip()
 
     def find_word_ids(self, ids: Sequence[int]) -> list[int]:
         """Return the index of each id's word of `decode(ids)`; an id without text belongs to the previous word."""
@@ -246,7 +221,3 @@ class WordTokenizer:
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the words; marks with their joiners and spacers."""
         return [self.vocabulary[id] for id in ids]
-
-    def find_word_boundary_ids(self) -> None:
-        """Return None: every id is a whole word."""
-        return

@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 
 from regard import tokenizers
 from regard.errors import UserError
-from regard.tokenizers import (
-    BOS,
-    EOS,
-    PAD,
-    SPECIAL_TOKENS,
-    UNK,
-    SentencePieceTokenizer,
-    TextSettings,
-    Tokenizer,
-    Tokenizers,
-    WordTokenizer,
-)
+from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from regard.tokenizers import SentencePieceTokenizer, TextSettings, Tokenizer, Tokenizers, WordTokenizer
 from regard.tokenizers.factory import subsample_lines
 from regard.tokenizers.words import CLOSING_MARKS, JOINER, OPENING_MARKS, SPACER
 
@@ -549,3 +539,13 @@ def test_sentencepiece_model_with_other_special_ids_is_refused(tmp_path: Path) -
 def test_missing_vocabulary_file_is_refused(kind: Kind, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is missing"):
         tokenizers.load_tokenizers(TextSettings(kind=kind), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_special_tokens_are_no_tags(kind: Kind) -> None:
+    settings = TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind])
+    tokenizer = tokenizers.train_tokenizer(settings, lambda: SOURCE, ["news"])
+    assert tokenizer.is_tag(tokenizer.find_tag_id("news"))
+    for name in ("s", "pad", "unk"):
+        with pytest.raises(UserError, match=f"there is no tag '{name}'"):
+            tokenizer.find_tag_id(name)
