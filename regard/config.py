@@ -22,13 +22,13 @@ class Range(NamedTuple):
     below: float = math.inf
 
     def check(self, value: float, key: str) -> None:
-        """Raise a UserError that names the key if the value is out of range."""
+        """Raise a ValueError that names the key if the value is out of range."""
         if self.below < math.inf and not self.minimum <= value < self.below:
-            raise UserError(f"{key} must be at least {self.minimum} and below {self.below}, not {value}")
+            raise ValueError(f"{key} must be at least {self.minimum} and below {self.below}, not {value}")
         if value < self.minimum:
-            raise UserError(f"{key} must be at least {self.minimum}, not {value}")
+            raise ValueError(f"{key} must be at least {self.minimum}, not {value}")
         if value > self.maximum:
-            raise UserError(f"{key} must be at most {self.maximum:,}, not {value}")
+            raise ValueError(f"{key} must be at most {self.maximum:,}, not {value}")
 
 
 # Types of settings that `parse_settings` checks. The maxima catch typing mistakes and damaged configs before they
@@ -58,16 +58,21 @@ def parse_settings(cls: type[T], values: Mapping[str, Any], section: str) -> T:
         if is_required and field.name not in values:
             raise UserError(f"{section} has no {field.name}")
     arguments = {key: convert_value(value, fields[key], f"{section}.{key}") for key, value in values.items()}
-    annotated = get_type_hints(cls, include_extras=True)
-    for key, value in arguments.items():
-        for part in (annotated[key], *get_args(annotated[key])):  # of `PositiveInt | None`, too
-            for limits in getattr(part, "__metadata__", ()):
-                if isinstance(value, int | float):
-                    limits.check(value, f"{section}.{key}")
     try:
+        _check_ranges(cls, arguments)
         return cls(**arguments)
     except ValueError as error:
         raise UserError(f"{section}: {error}") from error
+
+
+def _check_ranges(cls: type, values: Mapping[str, Any]) -> None:
+    """Raise ValueError if a number is not in the range of its field's annotated type."""
+    hints = get_type_hints(cls, include_extras=True)
+    for key, value in values.items():
+        for part in (hints[key], *get_args(hints[key])):  # of `PositiveInt | None`, too
+            for limits in getattr(part, "__metadata__", ()):
+                if isinstance(value, int | float):
+                    limits.check(value, key)
 
 
 def convert_value(value: Any, hint: Any, key: str) -> Any:

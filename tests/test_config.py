@@ -165,12 +165,12 @@ class Rack:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("width", 0, "rack.width must be at least 1, not 0"),
-        ("width", 1_000_001, "rack.width must be at most 1,000,000, not 1000001"),
-        ("depth", -1, "rack.depth must be at least 1, not -1"),
-        ("slots", 0, "rack.slots must be at least 1, not 0"),
-        ("tilt", 1.0, "rack.tilt must be at least 0 and below 1, not 1.0"),
-        ("tilt", -0.1, "rack.tilt must be at least 0 and below 1, not -0.1"),
+        ("width", 0, "rack: width must be at least 1, not 0"),
+        ("width", 1_000_001, "rack: width must be at most 1,000,000, not 1000001"),
+        ("depth", -1, "rack: depth must be at least 1, not -1"),
+        ("slots", 0, "rack: slots must be at least 1, not 0"),
+        ("tilt", 1.0, "rack: tilt must be at least 0 and below 1, not 1.0"),
+        ("tilt", -0.1, "rack: tilt must be at least 0 and below 1, not -0.1"),
     ],
 )
 def test_annotated_types_limit_values(key: str, value: float, message: str) -> None:
