@@ -22,7 +22,7 @@ SMALL = ["model.size=8", "model.layers=1", "training.steps=2", "training.batch_t
 
 
 def write_block(path: str, folder: Path, file: str | None = None, table: str | None = None) -> None:
-    """Write the guide's block for `path`: a new file, the end of `file`, or the first lines of a table in it."""
+    """Write the guide's block for `path`: a new file, the end of `file`, or lines at the top of a table in it."""
     (code,) = [
         match["code"]
         for match in BLOCK.finditer(GUIDE.read_text(encoding="utf-8"))
@@ -30,7 +30,10 @@ def write_block(path: str, folder: Path, file: str | None = None, table: str | N
     ]
     target = folder / (file or path)
     text = target.read_text(encoding="utf-8") if target.exists() else ""
-    if table:
+    if table == "imports":
+        first = text.index("\nfrom regard")
+        text = text[: first + 1] + code + text[first + 1 :]
+    elif table:
         start = re.search(rf"^{table}\b.*= {{\n", text, re.MULTILINE)
         assert start, f"{path} has no table {table}"
         text = text[: start.end()] + code + text[start.end() :]
@@ -99,6 +102,30 @@ def test_a_decoder_is_one_model_file_and_one_recipe(
     write_block("sennrich2017.yaml", tmp_path)
     monkeypatch.setenv("REGARD_IMPORT", "sennrich2017")
     train_and_translate(regard, corpus, "sennrich2017.yaml")
+
+
+@pytest.mark.slow
+def test_a_task_is_a_task_file_a_model_a_recipe_and_a_line(
+    package: Path, corpus: Path, regard_in_package: Command
+) -> None:
+    for path in ("regard/tasks/identification.py", "regard/models/byte_bag.py", "regard/recipes/byte-bag.yaml"):
+        write_block(path, package)
+    for path, table in (("regard/tasks/__init__.py", "TASKS"), ("regard/models/registry.py", "MODELS")):
+        write_block(path, package, table="imports")
+        write_block(path, package, table=table)
+    lines = [
+        f"{language}\t{line}\n"
+        for language in ("en", "de")
+        for line in (corpus / f"dev.{language}").read_text(encoding="utf-8").splitlines()
+    ]
+    (package / "lines.tsv").write_text("".join(lines), encoding="utf-8")
+    for arguments in (
+        ["train", "lines.tsv", "--recipe", "byte-bag", "--out", "run", "training.steps=2"],
+        ["predict", "run", corpus / "test.en"],
+        ["evaluate", "run", "lines.tsv"],
+    ):
+        done = regard_in_package(*arguments)
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("score", ["cosine", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", ".dot"])
