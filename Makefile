@@ -69,16 +69,16 @@ test-gpu:
 
 # On a machine with a GPU: benchmarks/gpu.py and benchmarks/packed_training.py. Those beside other toolkits need theirs as well: sh benchmarks/peers/setup.sh, see docs/speed.md.
 bench: .venv/dev
-	$(BIN)/python benchmarks/training_vs_torch.py
-	$(BIN)/python benchmarks/beam_search.py
-	$(BIN)/python benchmarks/decoding_backends.py
+	$(BIN)/python -m benchmarks.training_vs_torch
+	$(BIN)/python -m benchmarks.beam_search
+	$(BIN)/python -m benchmarks.decoding_backends
 	$(BIN)/python -m benchmarks.fast_vs_reference
 	$(BIN)/python -m benchmarks.batch_parallelism
-	$(BIN)/python benchmarks/data_preparation.py
-	$(BIN)/python benchmarks/checkpoint.py
-	$(BIN)/python benchmarks/corpus_readers.py
+	$(BIN)/python -m benchmarks.data_preparation
+	$(BIN)/python -m benchmarks.checkpoint
+	$(BIN)/python -m benchmarks.corpus_readers
 	$(BIN)/regard demo --out runs/demo
-	$(BIN)/python benchmarks/serve.py runs/demo
+	$(BIN)/python -m benchmarks.serve runs/demo
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,14 +1,14 @@
-"""Batches on a CPU: one at a time with all threads, or side by side with one thread each.
+"""Decoding of batches on a CPU: one at a time with all threads, or in parallel with one thread each.
 
     python -m benchmarks.batch_parallelism
 
-32 sentences of 25 tokens in a batch, exactly 25 out, random weights; in turns, the best of the rounds of each.
+A batch has 32 sentences of 25 tokens and as many output tokens; weights are random. Alternatives run in turns, and the
+best round of each counts.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 from benchmarks.peers.workers.regard import build_model, open_onnx_model
 from benchmarks.peers.workloads import LENGTH, SENTENCES, Workload
+from benchmarks.timing import measure_in_turns
 from regard.fast import quicken
 from regard.search import search
 from regard.translate.backends.threads import map_in_threads
@@ -24,7 +25,7 @@ WORKLOADS = [("rnn", 4), ("rnn", 1), ("transformer", 4), ("transformer", 1)]
 
 
 def open_models(model: Any, engine: str) -> tuple[Any, Any]:
-    """One that takes all threads, and one that takes one."""
+    """Return the model for all threads and the one for a single thread."""
     if engine == "torch":
         return model, model
     opened = open_onnx_model(model, engine)
@@ -32,13 +33,13 @@ def open_models(model: Any, engine: str) -> tuple[Any, Any]:
 
 
 def make_decoding_runs(kind: str, beam: int, engine: str, threads: int) -> dict[str, Callable[[], object]]:
-    """As many batches as there are threads, in three ways."""
+    """Return three ways to decode as many batches as there are threads."""
     work = Workload("decode", kind, beam)
     wide, single = open_models(quicken(build_model(kind, work.sizes)).eval(), engine)
-    given = work.make_sources(), torch.full((SENTENCES,), LENGTH)
+    sources, lengths = work.make_sources(), torch.full((SENTENCES,), LENGTH)
 
     def decode_batch(model: Any) -> object:
-        return search(model, *given, beam=beam, max_length=LENGTH, min_length=LENGTH, attention=False)
+        return search(model, sources, lengths, beam=beam, max_length=LENGTH, min_length=LENGTH, attention=False)
 
     def decode_in_sequence(model: Any, batch_threads: int) -> None:
         torch.set_num_threads(batch_threads)
@@ -52,39 +53,24 @@ def make_decoding_runs(kind: str, beam: int, engine: str, threads: int) -> dict[
     return {
         "one thread": lambda: decode_in_sequence(single, 1),
         "all threads for each": lambda: decode_in_sequence(wide, threads),
-        "side by side": decode_in_parallel,
+        "in parallel": decode_in_parallel,
     }
 
 
-def measure_fastest(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Seconds of the best round of each."""
-    best = dict.fromkeys(runs, float("inf"))
-    for _ in range(rounds + 1):  # the first warms up
-        for name, call in runs.items():
-            began = time.perf_counter()
-            call()
-            best[name] = min(best[name], time.perf_counter() - began)
-    return best
-
-
 def main() -> None:
-    """A table."""
+    """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
+    options = parser.parse_args()
     threads = torch.get_num_threads()
-    print(f"{threads} threads; times as fast as one\n")
-    print("| | engine | all threads for each | side by side |\n|---|---|---|---|")
+    print(f"{threads} threads; speed relative to one thread\n")
+    print("| | engine | all threads for each | in parallel |\n|---|---|---|---|")
     for engine in ("torch", "fp32", "int8"):
         for kind, beam in WORKLOADS:
-            took = measure_fastest(make_decoding_runs(kind, beam, engine, threads), given.rounds)
-            alone, *others = took.values()
-            print(
-                f"| {kind}, beam {beam} | {engine} |",
-                " | ".join(f"{alone / one:.2f}" for one in others),
-                "|",
-                flush=True,
-            )
+            runs = make_decoding_runs(kind, beam, engine, threads)
+            one_thread, *others = map(min, measure_in_turns(runs, options.rounds).values())
+            speedups = " | ".join(f"{one_thread / seconds:.2f}" for seconds in others)
+            print(f"| {kind}, beam {beam} | {engine} | {speedups} |", flush=True)
 
 
 if __name__ == "__main__":

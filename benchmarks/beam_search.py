@@ -1,10 +1,11 @@
 """Beam search over a batch against one sentence at a time, and memory over many lines.
 
-One sentence at a time is measured twice: by the plain loop that anybody would write first, which steps one hypothesis
-after the other, and by the search itself, which steps the whole beam. All search the same model with a beam of 5. A
-step reads every weight once, whether it has one row or a hundred: a batch of B sentences makes B·beam rows share that
-reading, so up to where arithmetic takes over from reading a batch is as fast as one sentence. Speeds are medians over
-rounds in which the three take turns.
+    python -m benchmarks.beam_search
+
+One sentence at a time is measured twice: by a plain loop, which steps one hypothesis after the other, and by the search
+itself, which steps the whole beam. All search the same model with a beam of 5. A step reads every weight once, whether
+it has one row or a hundred: up to where arithmetic takes longer than reading, a batch takes as long as one sentence.
+Speeds are medians over rounds in which the three run in turns.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from benchmarks.timing import measure_in_turns
 from regard.data.readers.dispatch import read_all_pairs
 from regard.recipes import read_recipe
 from regard.search import Hypothesis, Scorer, search
@@ -34,7 +34,7 @@ LINES = (1_000, 100_000)
 
 
 def main() -> None:
-    """Prints a table of speeds, then one of memory."""
+    """Print a table of speeds, then one of memory."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus"
         write_translation_corpus(corpus, 2000)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def train_small_model(recipe: str, corpus: Path, out: Path) -> Translator:
-    """A model of the demo's size that has learnt to end its sentences."""
+    """Train a model of the demo's size long enough that it ends its sentences."""
     files = {name: [corpus / f"{name}.{side}" for side in ("en", "de")] for name in ("train", "dev")}
     quick = {"training.steps": 150, "training.validate_every": 150, "training.checkpoint_every": 150}
     overrides = SyntheticCorpus((), (), (), **load_corpus_words()["translation"]).select_overrides(read_recipe(recipe))
@@ -58,40 +58,30 @@ def train_small_model(recipe: str, corpus: Path, out: Path) -> Translator:
 
 
 def measure_decoding_speeds(translator: Translator, texts: list[str]) -> list[float]:
-    """Sentences a second of the plain loop, of the search alone and in a batch, which must agree."""
+    """Return the sentences per second of the plain loop, of the search one by one and in a batch, which must agree."""
     ids = [translator.tokenizers.source.encode(text) for text in texts]
-    batch, lengths = translator.make_batch(ids)
+    whole_batch = translator.make_batch(ids)
 
     def decode_by_loop() -> list[Hypothesis]:
-        return [search_by_loop(translator, *translator.make_batch([some])) for some in ids]
+        return [search_by_loop(translator, *translator.make_batch([sentence])) for sentence in ids]
 
     def decode_one_by_one() -> list[Hypothesis]:
-        batches = [translator.make_batch([some]) for some in ids]
-        return [search(translator.models[0], *one, beam=BEAM)[0][0] for one in batches]
+        batches = [translator.make_batch([sentence]) for sentence in ids]
+        return [search(translator.models[0], *batch, beam=BEAM)[0][0] for batch in batches]
 
     def decode_batched() -> list[Hypothesis]:
-        return [found[0] for found in search(translator.models[0], batch, lengths, beam=BEAM)]
+        return [hypotheses[0] for hypotheses in search(translator.models[0], *whole_batch, beam=BEAM)]
 
     agree = sum(left.tokens == right.tokens for left, right in zip(decode_by_loop(), decode_batched(), strict=True))
     assert agree >= 0.95 * len(texts), f"only {agree} of {len(texts)} translations agree"
-    seconds = [
-        [measure_seconds(decode_by_loop), measure_seconds(decode_one_by_one), measure_seconds(decode_batched)]
-        for _ in range(ROUNDS)
-    ]
-    return [len(texts) / statistics.median(column) for column in zip(*seconds, strict=True)]
-
-
-def measure_seconds(run: Callable[[], object]) -> float:
-    """Seconds of one run."""
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+    runs = {"loop": decode_by_loop, "one by one": decode_one_by_one, "batched": decode_batched}
+    return [len(texts) / statistics.median(times) for times in measure_in_turns(runs, ROUNDS, warmup=0).values()]
 
 
 @torch.inference_mode()
 def search_by_loop(translator: Translator, source: torch.Tensor, lengths: torch.Tensor) -> Hypothesis:
-    """Beam search as one would write it first: one sentence, one hypothesis at a time, Python lists."""
-    model, ranking = translator.models[0], Scorer()
+    """Return the best hypothesis of a sentence by a plain beam search, which steps one hypothesis at a time."""
+    model, scorer = translator.models[0], Scorer()
     start = model.decoder.start(model.encode(source, lengths))
     open_ = [(0.0, [BOS], start)]
     ended: list[Hypothesis] = []
@@ -105,29 +95,29 @@ def search_by_loop(translator: Translator, source: torch.Tensor, lengths: torch.
             grown += [(log_prob + float(p), [*tokens, int(id)], after) for p, id in zip(top, ids, strict=True)]
         grown.sort(key=lambda item: -item[0])
         best = grown[: BEAM - len(ended)]
-        ended += [ranking.score(tokens[1:], log_prob, None) for log_prob, tokens, _ in best if tokens[-1] == EOS]
+        ended += [scorer.score(tokens[1:], log_prob, None) for log_prob, tokens, _ in best if tokens[-1] == EOS]
         open_ = [item for item in best if item[1][-1] != EOS]
-        hope = max((ranking.upper_bound(log_prob, limit) for log_prob, _, _ in open_), default=-torch.inf)
-        if not open_ or (ended and max(one.score for one in ended) >= hope):
+        bound = max((scorer.upper_bound(log_prob, limit) for log_prob, _, _ in open_), default=-torch.inf)
+        if not open_ or (ended and max(hypothesis.score for hypothesis in ended) >= bound):
             break
-    ended = ended or [ranking.score(tokens[1:], log_prob, None) for log_prob, tokens, _ in open_]
-    return max(ended, key=lambda one: one.score)
+    ended = ended or [scorer.score(tokens[1:], log_prob, None) for log_prob, tokens, _ in open_]
+    return max(ended, key=lambda hypothesis: hypothesis.score)
 
 
 def measure_peak_memory(run: Path, text: Path, folder: Path) -> None:
-    """Peak memory of `regard translate` over files of different lengths."""
+    """Print the peak memory of `regard translate` over files of different lengths."""
     lines = text.read_text(encoding="utf-8").splitlines()
     peaks = []
     print("lines     peak memory of regard translate, MB")
     for count in LINES:
         file = folder / f"{count}.en"
         file.write_text("".join(lines[number % len(lines)] + "\n" for number in range(count)), encoding="utf-8")
-        work = (
+        program = (
             "import resource, sys; from regard.cli import main\n"
             "try: main()\n"
             "finally: sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))"
         )
-        command = [sys.executable, "-c", work, "translate", str(run), str(file), "--beam", "1"]
+        command = [sys.executable, "-c", program, "translate", str(run), str(file), "--beam", "1"]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True)
         peaks.append(int(done.stderr.split()[-1]) / (1 << 20 if sys.platform == "darwin" else 1 << 10))
         print(f"{count:<9,} {peaks[-1]:.0f}")

@@ -1,4 +1,7 @@
-"""How fast corpora are read: 200,000 pairs in each format, and what a large memory costs in room."""
+"""Reading speed of 200,000 pairs in each format, and memory while a large TMX file is streamed.
+
+python -m benchmarks.corpus_readers
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -15,6 +19,7 @@ from xml.sax.saxutils import escape
 import pyarrow
 from pyarrow import parquet
 
+from benchmarks.timing import measure_in_turns
 from regard.data.readers.dispatch import iterate_pairs
 from regard.synthetic.grammar import generate_corpus
 
@@ -25,7 +30,7 @@ TMX_TAIL = "</body></tmx>\n"
 
 
 def format_tmx_unit(source: str, target: str) -> str:
-    """A unit of a translation memory."""
+    """Format a unit of a translation memory."""
     sides = (
         f'<tuv xml:lang="{code}"><seg>{escape(text)}</seg></tuv>' for code, text in (("en", source), ("de", target))
     )
@@ -33,15 +38,17 @@ def format_tmx_unit(source: str, target: str) -> str:
 
 
 def make_sentence_pairs() -> list[tuple[str, str]]:
-    """As many pairs as are wanted, from a few thousand sentences."""
-    some = [(pair.source, pair.target) for pair in generate_corpus(train=5000, dev=10, test=10)["train"]]
+    """Return PAIRS distinct pairs, made of a few thousand sentences."""
+    sentences = [(pair.source, pair.target) for pair in generate_corpus(train=5000, dev=10, test=10)["train"]]
     return [
-        (f"{source} {number}", f"{target} {number}") for number in range(PAIRS // len(some)) for source, target in some
+        (f"{source} {number}", f"{target} {number}")
+        for number in range(PAIRS // len(sentences))
+        for source, target in sentences
     ]
 
 
 def write_corpora(folder: Path) -> Iterator[Path]:
-    """One file of each format."""
+    """Write one file in each format."""
     rows = make_sentence_pairs()
     (folder / "x.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
     objects = (json.dumps({"source": a, "target": b}, ensure_ascii=False) for a, b in rows)
@@ -55,18 +62,15 @@ def write_corpora(folder: Path) -> Iterator[Path]:
 
 
 def measure_reading_speed(path: Path) -> None:
-    """Pairs a second of the processor's time, the best of three."""
-    best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        count = sum(1 for _ in iterate_pairs([path]))
-        best = min(best, time.process_time() - start)
-    print(f"{path.suffix:<9} {count / best:>9,.0f} pairs/s   {path.stat().st_size / best / 1e6:6.1f} MB/s")
+    """Print pairs per second of processor time, the best of three."""
+    run = {"read": lambda: deque(iterate_pairs([path]), maxlen=0)}
+    best = min(measure_in_turns(run, 3, time.process_time, warmup=0)["read"])
+    print(f"{path.suffix:<9} {PAIRS / best:>9,.0f} pairs/s   {path.stat().st_size / best / 1e6:6.1f} MB/s")
 
 
 def measure_streaming_memory() -> None:
-    """Growth of memory while a memory of a gigabyte goes through standard input's pipe."""
-    writer = subprocess.Popen([sys.executable, __file__, "write"], stdout=subprocess.PIPE)
+    """Print how much memory grows while a translation memory of a gigabyte is read from a pipe."""
+    writer = subprocess.Popen([sys.executable, "-m", "benchmarks.corpus_readers", "write"], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     with tempfile.TemporaryDirectory() as folder:
         link = Path(folder) / "large.tmx"
@@ -83,7 +87,7 @@ def measure_streaming_memory() -> None:
 
 
 def write_large_tmx() -> None:
-    """A large memory on standard output."""
+    """Write a large translation memory to standard output."""
     text = "a sentence that is about as long as sentences in translation memories tend to be, number"
     sys.stdout.write(TMX_HEAD)
     for number in range(LARGE_TMX_UNITS):
@@ -92,7 +96,7 @@ def write_large_tmx() -> None:
 
 
 def main() -> None:
-    """All of it."""
+    """Measure all formats, then streaming."""
     with tempfile.TemporaryDirectory() as folder:
         for path in write_corpora(Path(folder)):
             measure_reading_speed(path)

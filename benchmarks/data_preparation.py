@@ -1,9 +1,9 @@
-"""Preparing a corpus, the memory of training on ten million pairs, and what reading costs of a training step.
+"""Preparation of a corpus, memory of training on ten million pairs, and time of reading in a training step.
 
-    python benchmarks/data_preparation.py [--pairs 1000000] [--mapped 10000000]
+    python -m benchmarks.data_preparation [--pairs 1000000] [--mapped 10000000]
 
-The text is made of words drawn by Zipf's law, so that nothing has to be downloaded. Limits: two bytes an id on the disk
-and in the page cache; of the process's own memory 4 bytes a pair for its size and 8 for its place in the epoch's order.
+The words of the text are drawn by Zipf's law, so that nothing has to be downloaded. Limits: two bytes per id on disk
+and in the page cache; of the process's own memory 4 bytes per pair for its size and 8 for its position in the epoch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from regard.training.gradient_accumulation import GradientAccumulator
 
 
 def write_random_text(path: Path, pairs: int, seed: int) -> Path:
-    """Sentences of 5 to 35 words out of 60,000."""
+    """Write sentences of 5 to 35 words out of 60,000."""
     random = np.random.default_rng(seed)
     letters = np.array(list("etaoinshrdlucmfwypvbgkjqxz"))
     words = ["".join(random.choice(letters, size)) for size in random.integers(2, 11, 60_000)]
@@ -47,28 +47,29 @@ def write_random_text(path: Path, pairs: int, seed: int) -> Path:
 
 
 def measure_preparation(folder: Path, pairs: int) -> None:
-    """Pairs a minute, from text to mapped ids, and the second start."""
+    """Print pairs per minute from text to mapped ids, and the time of a second start."""
     os.environ["REGARD_CACHE"] = str(folder / "cache")
     sides = [
         str(write_random_text(folder / f"train.{side}", pairs, number)) for number, side in enumerate(("xx", "yy"))
     ]
     data, settings = DataSettings(train=tuple(sides)), TextSettings(vocabulary=16_000)
-    for start in ("first", "second"):
-        begun = time.monotonic()
+    for name in ("first", "second"):
+        start = time.monotonic()
         found = split_corpora(data, 1)
-        surveyed = time.monotonic()
+        split_done = time.monotonic()
         tokenizers = load_or_train_tokenizers(data, settings, found)
-        learnt = time.monotonic()
+        tokenizers_done = time.monotonic()
         prepare_training_pairs(data, settings, tokenizers, found)
         done = time.monotonic()
         print(
-            f"{start} start: {done - begun:.1f} s for {pairs:,} pairs, {60 * pairs / (done - begun):,.0f} a minute "
-            f"(reading {surveyed - begun:.1f} s, vocabulary {learnt - surveyed:.1f} s, encoding {done - learnt:.1f} s)"
+            f"{name} start: {done - start:.1f} s for {pairs:,} pairs, {60 * pairs / (done - start):,.0f} a minute "
+            f"(reading {split_done - start:.1f} s, vocabulary {tokenizers_done - split_done:.1f} s, "
+            f"encoding {done - tokenizers_done:.1f} s)"
         )
 
 
 def write_mapped_examples(folder: Path, pairs: int) -> ParallelDataset:
-    """Pairs of 10 to 40 random ids, written straight to the disk."""
+    """Write pairs of 10 to 40 random ids to the disk, and map them."""
     random = np.random.default_rng(0)
     writers = [RaggedArrayWriter(folder, side, 4_000) for side in ("source", "target")]
     for start in range(0, pairs, 100_000):
@@ -84,32 +85,32 @@ def write_mapped_examples(folder: Path, pairs: int) -> ParallelDataset:
 
 
 def read_resident_megabytes() -> float:
-    """Memory of this process that is resident now, in MB, pages of mapped files included."""
+    """Return the resident memory of this process in MB, with pages of mapped files."""
     fields = Path("/proc/self/status").read_text(encoding="utf-8").split("VmRSS:")[1].split()
     return int(fields[0]) / 1e3
 
 
 def measure_training(examples: ParallelDataset, updates: int) -> None:
-    """Resident memory while training, and the share of each update that goes into reading."""
+    """Print resident memory while training, and the fraction of each update spent on reading."""
     torch.manual_seed(1)
     settings = TrainingSettings(batch_tokens=1000)  # more would measure what the output layer takes
     model = build("default", 4_000, 4_000, size=64, layers=2, heads=4, dropout=0.1)
     gradients = GradientAccumulator(ModelWithLoss(model), settings, torch.device("cpu"), SINGLE_PROCESS)
     base = read_resident_megabytes()
-    begun = time.monotonic()
+    start = time.monotonic()
     order = TokenBatchSampler(examples.sizes, settings.batch_tokens, settings.pool, settings.seed)
-    shares = start_batch_loader(examples, iterate_batch_requests(order, SamplerPosition(), 1, 0, 1))
-    next(shares)
+    batches = start_batch_loader(examples, iterate_batch_requests(order, SamplerPosition(), 1, 0, 1))
+    next(batches)
     print(
         f"{len(examples):,} pairs: {base:,.0f} MB resident with model and libraries; the first batch after "
-        f"{time.monotonic() - begun:.1f} s, then {read_resident_megabytes():,.0f} MB"
+        f"{time.monotonic() - start:.1f} s, then {read_resident_megabytes():,.0f} MB"
     )
     reading = computing = most = 0.0
     for step in range(1, updates + 1):
         start = time.monotonic()
-        share = next(shares)
+        batch = next(batches)
         read = time.monotonic()
-        gradients.accumulate(share.batches, step, 1)
+        gradients.accumulate(batch.batches, step, 1)
         reading, computing = reading + read - start, computing + time.monotonic() - read
         most = max(most, read_resident_megabytes())
     print(
@@ -119,17 +120,17 @@ def measure_training(examples: ParallelDataset, updates: int) -> None:
 
 
 def measure_reading(examples: ParallelDataset, updates: int) -> None:
-    """The memory of many pools, without the computing that would take hours."""
+    """Print the memory of reading many pools, without computing, which would take hours."""
     order = TokenBatchSampler(examples.sizes, 4000, 100, 1)
-    most, begun, tokens = 0.0, time.monotonic(), 0
-    for _, share in zip(
+    most, start, tokens = 0.0, time.monotonic(), 0
+    for _, batch in zip(
         range(updates),
         start_batch_loader(examples, iterate_batch_requests(order, SamplerPosition(), 1, 0, 1)),
         strict=False,
     ):
-        tokens += share.batches[0].num_tokens
+        tokens += batch.batches[0].num_tokens
         most = max(most, read_resident_megabytes())
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     print(f"{updates} batches read: {most:,.0f} MB resident at the most, {tokens / seconds:,.0f} target tokens/s")
 
 
@@ -138,12 +139,12 @@ if __name__ == "__main__":
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--mapped", type=int, default=10_000_000)
     parser.add_argument("--only", choices=("preparation", "memory"))
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     with tempfile.TemporaryDirectory() as name:
-        if wanted.only != "memory":
-            measure_preparation(Path(name), wanted.pairs)
-        if wanted.only != "preparation":
-            examples = write_mapped_examples(Path(name), wanted.mapped)
+        if options.only != "memory":
+            measure_preparation(Path(name), options.pairs)
+        if options.only != "preparation":
+            examples = write_mapped_examples(Path(name), options.mapped)
             measure_training(examples, 15)
             measure_reading(examples, 3000)

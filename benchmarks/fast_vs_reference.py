@@ -1,10 +1,10 @@
-"""The faster ways on a CPU beside the readable ones: the same weights and batches, in turns, the processor's time.
+"""Faster implementations on a CPU beside the reference: the same weights and batches, in turns, processor time.
 
     OMP_NUM_THREADS=1 python -m benchmarks.fast_vs_reference updates searches parts
 
 `updates` are forward, backward and Adam; `searches` decode 32 sentences, 25 tokens in and out, with a shortlist and
-without (models, lists and batches: benchmarks/peers/workloads.py); `parts` are some of what updates are made
-of. Weights are random. Ratios are medians over the rounds, with the lowest and the highest.
+without (models, lists and batches: benchmarks/peers/workloads.py); `parts` are parts of an update. Weights are random.
+Ratios are medians over the rounds, with the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.nn import functional as F
 from benchmarks.peers.workers.regard import build_model, make_decoding_run, make_training_run
 from benchmarks.peers.workers.worker_protocol import make_update_run
 from benchmarks.peers.workloads import MODELS, Workload
+from benchmarks.timing import Runs, measure_in_turns
 from regard.data.batch import Seq2SeqBatch
 from regard.fast import quicken
 from regard.fast.output import rows
@@ -32,39 +33,32 @@ from regard.recipes import TrainingSettings
 from regard.special_tokens import BOS, EOS, PAD
 from regard.training.optimizer import build_optimizer
 
-PAIRS, SHORTEST, LONGEST = 84, 12, 36  # of a batch with padding, which is a third of it
-TOKENS, SIZE, WORDS = 2_048, 256, 8_000  # what a part is given
-WEIGHTS = 10_700_000  # that Adam changes
+PAIRS, SHORTEST, LONGEST = 84, 12, 36  # sentence pairs of a batch, a third of which is padding
+TOKENS, SIZE, WORDS = 2_048, 256, 8_000  # sizes of the parts
+WEIGHTS = 10_700_000  # that Adam updates
 REFERENCE, FAST = "readable", "fast"
-Runs = dict[str, Callable[[], object]]
 Times = dict[str, list[float]]
 
 
-def measure_in_turns(runs: Runs, rounds: int) -> Times:
-    """The seconds of each, round after round; the first round does not count."""
-    times: Times = {name: [] for name in runs}
-    for _ in range(rounds + 1):
-        for name, way in runs.items():
-            began = time.process_time()
-            way()
-            times[name].append(time.process_time() - began)
-    return {name: some[1:] for name, some in times.items()}
+def measure_runs(runs: Runs, rounds: int) -> Times:
+    """Return the processor seconds of each run in each round."""
+    return measure_in_turns(runs, rounds, time.process_time)
 
 
 def format_ratio(times: Times, slow: str, fast: str) -> str:
-    """How many times as fast the one is as the other."""
-    found = [left / right for left, right in zip(times[slow], times[fast], strict=True)]
-    return f"{statistics.median(found):.2f} ({min(found):.2f} … {max(found):.2f})"
+    """Format how many times as fast one run is as another."""
+    ratios = [left / right for left, right in zip(times[slow], times[fast], strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} … {max(ratios):.2f})"
 
 
 def print_row(title: str, times: Times) -> None:
-    """Prints milliseconds and their ratio."""
-    each = " | ".join(f"{1000 * statistics.median(times[name]):,.1f}" for name in (REFERENCE, FAST))
-    print(f"| {title} | {each} | {format_ratio(times, REFERENCE, FAST)} |", flush=True)
+    """Print milliseconds and their ratio."""
+    milliseconds = " | ".join(f"{1000 * statistics.median(times[name]):,.1f}" for name in (REFERENCE, FAST))
+    print(f"| {title} | {milliseconds} | {format_ratio(times, REFERENCE, FAST)} |", flush=True)
 
 
 def make_padded_batch(words: int) -> Seq2SeqBatch:
-    """Pairs of all lengths; source and target of a pair have the same."""
+    """Return pairs of all lengths; source and target of a pair have the same."""
     lengths = torch.linspace(SHORTEST, LONGEST, PAIRS).round().long()
     ids = torch.randint(EOS + 1, words, (PAIRS, LONGEST), generator=torch.Generator().manual_seed(1))
     ids[torch.arange(LONGEST) >= lengths[:, None]] = PAD
@@ -72,24 +66,24 @@ def make_padded_batch(words: int) -> Seq2SeqBatch:
 
 
 def make_padded_update(model: Seq2Seq, words: int) -> Callable[[], object]:
-    """An update by such a batch."""
+    """Return a function that makes one update on a batch with padding."""
     adam = build_optimizer(model.train(), TrainingSettings(optimizer="adam", learning_rate=1e-6))
-    given = make_padded_batch(words)
-    return make_update_run(adam, lambda: model.loss_sum(*given) / given.num_tokens)
+    batch = make_padded_batch(words)
+    return make_update_run(adam, lambda: model.loss_sum(*batch) / batch.num_tokens)
 
 
 def make_reference_and_fast_runs(model: Seq2Seq, make_run: Callable[[Seq2Seq], Callable[[], object]]) -> Runs:
-    """The readable way and the faster one, each with weights of its own."""
+    """Return runs of the reference and of the faster implementation, each with weights of its own."""
     return {REFERENCE: make_run(deepcopy(model)), FAST: make_run(quicken(model))}
 
 
 def benchmark_updates(rounds: int) -> None:
-    """Milliseconds of an update."""
+    """Print milliseconds of an update."""
     print("| update | readable, ms | fast, ms | times as fast |\n|---|---|---|---|")
     for name in ("rnn", "transformer"):
         work = Workload("train", name)
-        ways = make_reference_and_fast_runs(build_model(name, work.sizes), partial(make_training_run, work=work))
-        print_row(f"{name}, {work.tokens:,} tokens without padding", measure_in_turns(ways, rounds))
+        runs = make_reference_and_fast_runs(build_model(name, work.sizes), partial(make_training_run, work=work))
+        print_row(f"{name}, {work.tokens:,} tokens without padding", measure_runs(runs, rounds))
     models = {
         "rnn": (build_model("rnn", MODELS["rnn"]), WORDS),
         "transformer": (build_model("transformer", MODELS["transformer"]), WORDS),
@@ -99,54 +93,54 @@ def benchmark_updates(rounds: int) -> None:
         "sutskever2014": (build("sutskever2014", WORDS, WORDS, size=SIZE), WORDS),
     }
     for title, (model, words) in models.items():
-        ways = make_reference_and_fast_runs(model, partial(make_padded_update, words=words))
-        print_row(f"{title}, {make_padded_batch(words).num_tokens:,} tokens", measure_in_turns(ways, rounds))
+        runs = make_reference_and_fast_runs(model, partial(make_padded_update, words=words))
+        print_row(f"{title}, {make_padded_batch(words).num_tokens:,} tokens", measure_runs(runs, rounds))
 
 
 @torch.inference_mode()
 def benchmark_searches(rounds: int) -> None:
-    """What is gained by the faster way, without a list and with one, and by the list."""
+    """Print the speed-up of the faster implementation, without and with a shortlist, and that of the shortlist."""
     print("| search | fast | fast, with a list | a list, fast |\n|---|---|---|---|")
     for name in MODELS:
         plain = build_model(name, MODELS[name]).eval()
         models = {REFERENCE: plain, FAST: quicken(deepcopy(plain))}
         for beam in (1, 4):
             work = Workload("decode", name, beam)
-            ways = {way: make_decoding_run(model, work, with_shortlist=False) for way, model in models.items()}
+            runs = {kind: make_decoding_run(model, work, with_shortlist=False) for kind, model in models.items()}
             lists = {
-                f"{way} list": make_decoding_run(model, work, with_shortlist=True) for way, model in models.items()
+                f"{kind} list": make_decoding_run(model, work, with_shortlist=True) for kind, model in models.items()
             }
-            times = measure_in_turns({**ways, **lists}, rounds)
+            times = measure_runs({**runs, **lists}, rounds)
             pairs = ((REFERENCE, FAST), (f"{REFERENCE} list", f"{FAST} list"), (FAST, f"{FAST} list"))
-            found = " | ".join(format_ratio(times, *pair) for pair in pairs)
-            print(f"| {name}, beam {beam} | {found} |", flush=True)
+            ratios = " | ".join(format_ratio(times, *pair) for pair in pairs)
+            print(f"| {name}, beam {beam} | {ratios} |", flush=True)
 
 
 def benchmark_components(rounds: int) -> None:
-    """Adam, dropout, and an output layer with its loss: milliseconds."""
+    """Print milliseconds of Adam, of dropout, and of an output layer with its loss."""
     print("| part | readable, ms | fast, ms | times as fast |\n|---|---|---|---|")
     print_row(
         f"Adam, {WEIGHTS:,} weights",
-        measure_in_turns({REFERENCE: make_adam_step(False), FAST: make_adam_step(True)}, rounds),
+        measure_runs({REFERENCE: make_adam_step(False), FAST: make_adam_step(True)}, rounds),
     )
     x = torch.randn(TOKENS, SIZE)
-    ways: Runs = {REFERENCE: lambda: x + F.dropout(x, 0.1), FAST: lambda: torch.addcmul(x, x, kept(x, 0.1))}
-    print_row(f"dropout and a sum, {TOKENS:,} × {SIZE}", measure_in_turns(ways, rounds))
+    runs: Runs = {REFERENCE: lambda: x + F.dropout(x, 0.1), FAST: lambda: torch.addcmul(x, x, kept(x, 0.1))}
+    print_row(f"dropout and a sum, {TOKENS:,} × {SIZE}", measure_runs(runs, rounds))
     print_row(
         f"output layer and loss, {TOKENS:,} tokens, {WORDS:,} words",
-        measure_in_turns(make_output_layer_losses(), rounds),
+        measure_runs(make_output_layer_losses(), rounds),
     )
 
 
 def make_adam_step(fused: bool) -> Callable[[], object]:
-    """A step of PyTorch's, by one pass or by many."""
+    """Return a step of PyTorch's Adam, fused or not."""
     weight = nn.Parameter(torch.randn(WEIGHTS))
     weight.grad = torch.randn(WEIGHTS)
     return torch.optim.Adam([weight], 1e-6, fused=fused).step
 
 
 def make_output_layer_losses() -> Runs:
-    """Logits of all tokens at once, or of some at a time; there and back."""
+    """Return runs of the loss and its gradients with the logits of all tokens at once, or of some at a time."""
     x = torch.randn(TOKENS, SIZE, requires_grad=True)
     weight, targets = nn.Parameter(torch.randn(WORDS, SIZE) / 16), torch.randint(EOS + 1, WORDS, (TOKENS,))
     return {
@@ -163,17 +157,17 @@ TABLES: dict[str, Callable[[int], None]] = {
 
 
 def main() -> None:
-    """Prints the tables that are asked for."""
+    """Print the requested tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all if none is named")
     parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    unknown = set(given.tables) - set(TABLES)
+    options = parser.parse_args()
+    unknown = set(options.tables) - set(TABLES)
     if unknown:
-        parser.error(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
+        parser.error(f"unknown table {', '.join(sorted(unknown))}; choose from {', '.join(TABLES)}")
     torch.manual_seed(0)
-    for name in given.tables or TABLES:
-        TABLES[name](given.rounds)
+    for name in options.tables or TABLES:
+        TABLES[name](options.rounds)
 
 
 if __name__ == "__main__":

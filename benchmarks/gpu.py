@@ -1,7 +1,7 @@
-"""What regard does on a GPU, beside the limits of the card: `python benchmarks/gpu.py luong`, from the bare checkout.
+"""Training and decoding on a GPU, beside the limits of the card: `python -m benchmarks.gpu luong`.
 
-Alternatives take turns; a figure is the median over the rounds, with the fastest and the slowest. The limits are what
-the card reached here, just now, at a large matrix product and at a large copy.
+Alternatives run in turns; a figure is the median over the rounds, with the fastest and the slowest. The limits are what
+the card reaches in the same run at a large matrix product and at a large copy.
 """
 
 from __future__ import annotations
@@ -11,10 +11,7 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from torch import Tensor
@@ -33,7 +30,7 @@ from regard.models.rnn_common import unroll_decoder
 from regard.search import search
 
 WARMUP_ROUNDS, ROUNDS = 5, 20
-STEPS_PER_ROUND = 5  # steps of training in a row: nobody waits for one, and the host works ahead
+STEPS_PER_ROUND = 5  # training steps without synchronisation, so that the CPU works ahead
 TARGET_LENGTH = 32  # tokens in and out of a search
 SIZE, LAYERS, SENTENCE_LENGTH, VOCABULARY = 1000, 2, 30, 32000
 LUONG: dict[str, Any] = {"config": "luong2015-global", "size": SIZE, "layers": LAYERS, "score": "general"}
@@ -42,26 +39,26 @@ BAHDANAU: dict[str, Any] = {"config": "bahdanau2015", "size": SIZE}
 
 
 class Workload(NamedTuple):
-    """What one call has to do at the least."""
+    """Minimum work of one call."""
 
     tokens: int
     operations: float  # of matrix products, a multiplication and an addition each
-    bytes: float  # that have to come from the card's memory, whatever it keeps nearer
+    bytes: float  # that must be read from GPU memory
 
 
 def measure_seconds(call: Callable[[], object], repeats: int) -> float:
-    """How long a call takes on the card, of so many in a row."""
-    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    began.record()
+    """Return the seconds of a call on the GPU, averaged over `repeats` calls in a row."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
     for _ in range(repeats):
         call()
-    ended.record()
+    end.record()
     torch.cuda.synchronize()
-    return float(began.elapsed_time(ended)) / 1000 / repeats
+    return float(start.elapsed_time(end)) / 1000 / repeats
 
 
 def measure_rounds(calls: Mapping[str, Callable[[], object]], repeats: int = 1) -> dict[str, list[float]]:
-    """The seconds of each in every round, after some that do not count."""
+    """Return the seconds of each call in every round, after warm-up."""
     for call in calls.values():
         for _ in range(WARMUP_ROUNDS):
             call()
@@ -73,7 +70,7 @@ def measure_rounds(calls: Mapping[str, Callable[[], object]], repeats: int = 1) 
 
 
 def measure_card_limits() -> tuple[float, float]:
-    """Operations a second of a matrix product in bf16, bytes a second of a copy (read and written)."""
+    """Return operations per second of a matrix product in bf16, and bytes per second of a copy (read and written)."""
     one = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     many = torch.empty(2**30, device="cuda", dtype=torch.uint8)
     other = torch.empty_like(many)
@@ -89,7 +86,7 @@ def print_table(
     card_limits: tuple[float, float] | None = None,
     repeats: int = 1,
 ) -> None:
-    """One line for each alternative, and the limits, where they are known."""
+    """Print one line for each alternative, and the limits if they are known."""
     print(f"\n{title}")
     print(f"| {'':<34} | {'tokens/s':>10} | {'from':>10} | {'to':>10} | {'ms':>8} |")
     print(f"|{'-' * 36}|{'-' * 11}:|{'-' * 11}:|{'-' * 11}:|{'-' * 9}:|")
@@ -108,25 +105,25 @@ def print_table(
 
 
 def estimate_luong_decoder(sentences: int) -> Workload:
-    """Of Luong's decoder over whole targets, forwards and backwards, without the output layer."""
+    """Estimate Luong's decoder over whole targets, forward and backward, without the output layer."""
     H, S, T = SIZE, SENTENCE_LENGTH, SENTENCE_LENGTH
     first, further = 2 * 4 * H * 3 * H, 2 * 4 * H * 2 * H  # [word; h̃; h] and [h below; h]
     each = first + (LAYERS - 1) * further + 2 * H * 2 * H + 2 * S * 2 * H + 2 * H * H * S / T
     weights = 4 * H * 3 * H + (LAYERS - 1) * 4 * H * 2 * H + 2 * H * H + H * H
     memory = 2 * 2 * sentences * S * H  # keys and values, in bf16
     states = sentences * T * H * (LAYERS * (4 * 2 + 4 + 2) + 2 * 2)  # gates, c and h of each layer, context and h̃
-    # weights are read and their gradients written; of the rest this is done forwards, and once more backwards
+    # weights are read and their gradients written; the rest is counted for the forward and for the backward pass
     return Workload(sentences * T, 3 * sentences * T * each, 2 * 4 * weights + 2 * (memory + states))
 
 
 def benchmark_luong_training() -> None:
-    """Luong's decoder with input feeding, 2 × 1000, the general score, 30 words in and out, bf16."""
-    output.FIRST = 0  # what is measured comes later
+    """Measure Luong's decoder with input feeding, 2 × 1000, the general score, 30 words in and out, bf16."""
+    output.FIRST = 0  # faster kernels from the first step on
     card = measure_card_limits()
     print(f"{torch.cuda.get_device_name()}: {card[0] / 1e12:.0f} TFLOP/s in bf16, {card[1] / 1e12:.2f} TB/s")
     for sentences in (128, 512):
         loops = {
-            "readable loop": unroll_decoder,
+            "reference loop": unroll_decoder,
             "fast, without graphs": partial(played, captured=None),
             "fast": partial(played, captured=Captured()),
         }
@@ -134,17 +131,17 @@ def benchmark_luong_training() -> None:
             name: make_decoder_step(build_training_model(LUONG, loop, 0.0), sentences) for name, loop in loops.items()
         }
         print_table(
-            f"decoder, {sentences} sentences, forwards and backwards",
+            f"decoder, {sentences} sentences, forward and backward",
             estimate_luong_decoder(sentences),
             decoding,
             card,
             STEPS_PER_ROUND,
         )
         training = {
-            "readable": make_training_step(
+            "reference": make_training_step(
                 build_training_model(LUONG, unroll_decoder, 0.2, default_loss_sum), sentences
             ),
-            "fast loop, readable loss": make_training_step(
+            "fast loop, reference loss": make_training_step(
                 build_training_model(LUONG, loops["fast"], 0.2, default_loss_sum), sentences
             ),
             "fast": make_training_step(
@@ -152,7 +149,7 @@ def benchmark_luong_training() -> None:
             ),
         }
         print_table(
-            f"whole model with dropout, {sentences} sentences, forwards, backwards and Adam",
+            f"whole model with dropout, {sentences} sentences, forward, backward and Adam",
             estimate_luong_training(sentences),
             training,
             card,
@@ -161,17 +158,17 @@ def benchmark_luong_training() -> None:
 
 
 def benchmark_bahdanau_training() -> None:
-    """Bahdanau's decoder, a GRU of 1000, 30 words in and out, bf16: the readable loop, and the same by graphs."""
+    """Measure Bahdanau's decoder, a GRU of 1000, 30 words in and out, bf16: the reference loop and CUDA graphs."""
     card = measure_card_limits()
     for sentences in (128, 512):
         plain = unroll_decoder
         graphed = partial(replayed, plain, drops_input=False, captured=Captured())
         calls = {
             name: make_decoder_step(build_training_model(BAHDANAU, loop, 0.0), sentences)
-            for name, loop in (("readable loop", plain), ("readable loop, by graphs", graphed))
+            for name, loop in (("reference loop", plain), ("reference loop, CUDA graphs", graphed))
         }
         print_table(
-            f"decoder, {sentences} sentences, forwards and backwards",
+            f"decoder, {sentences} sentences, forward and backward",
             estimate_bahdanau_decoder(sentences),
             calls,
             card,
@@ -180,9 +177,9 @@ def benchmark_bahdanau_training() -> None:
 
 
 def estimate_bahdanau_decoder(sentences: int) -> Workload:
-    """Of Bahdanau's decoder over whole targets, forwards and backwards, without the deep output."""
+    """Estimate Bahdanau's decoder over whole targets, forward and backward, without the deep output."""
     H, S, T = SIZE, SENTENCE_LENGTH, SENTENCE_LENGTH
-    each = 2 * 3 * H * 4 * H + 2 * H * H + 2 * S * 3 * H + 2 * 2 * H * H * S / T  # gates, query, look, keys
+    each = 2 * 3 * H * 4 * H + 2 * H * H + 2 * S * 3 * H + 2 * 2 * H * H * S / T  # gates, query, attention, keys
     weights = 3 * H * 4 * H + H * H + 2 * H * H
     memory = 2 * sentences * S * 3 * H
     states = sentences * T * H * (3 * 2 + 2 + 2 * 2)
@@ -190,7 +187,7 @@ def estimate_bahdanau_decoder(sentences: int) -> Workload:
 
 
 def build_training_model(options: dict[str, Any], loop: Any, dropout: float, loss_function: Any = None) -> Any:
-    """A model, its decoder with this loop, its loss added up in this way."""
+    """Build a model with a decoder loop and a loss function."""
     torch.manual_seed(0)
     made: Any = quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **options)).cuda()
     made.decoder.loop = loop
@@ -199,7 +196,7 @@ def build_training_model(options: dict[str, Any], loop: Any, dropout: float, los
 
 
 def make_decoder_step(model: Any, sentences: int) -> Callable[[], None]:
-    """From the encoder's states to what the output layer reads, and back."""
+    """Return a step of the decoder, from encoder states to the input of the output layer, forward and backward."""
     decoder, (source, lengths, target) = model.decoder, make_batch(sentences)
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         memory, state = model.encode(source, lengths)
@@ -218,7 +215,7 @@ def make_decoder_step(model: Any, sentences: int) -> Callable[[], None]:
 
 
 def make_training_step(model: Any, sentences: int) -> Callable[[], None]:
-    """Loss, gradients and Adam."""
+    """Return a training step: loss, gradients and Adam."""
     source, lengths, target = make_batch(sentences)
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
 
@@ -233,7 +230,7 @@ def make_training_step(model: Any, sentences: int) -> Callable[[], None]:
 
 
 def estimate_luong_training(sentences: int) -> Workload:
-    """The same with encoder and output layer, and the optimizer's numbers."""
+    """Estimate the whole model: decoder, encoder, output layer, and optimizer state."""
     decoder, H = estimate_luong_decoder(sentences), SIZE
     encoder, output = LAYERS * 2 * 4 * H * 2 * H, 2 * H * VOCABULARY
     weights = LAYERS * 2 * 4 * H * 2 * H + 4 * H * H + 3 * H * VOCABULARY
@@ -244,37 +241,37 @@ def estimate_luong_training(sentences: int) -> Workload:
 
 
 def make_batch(sentences: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Random words, all sentences of one length."""
+    """Return a batch of random words, all sentences of one length."""
     source, target = (torch.randint(4, VOCABULARY, (sentences, SENTENCE_LENGTH), device="cuda") for _ in range(2))
     return source, torch.full((sentences,), SENTENCE_LENGTH, device="cuda"), target
 
 
 def build_search_model(options: dict[str, Any]) -> Any:
-    """A model with random weights, which takes the way on the device from the first search on."""
+    """Build a model with random weights that uses device search from the first search on."""
     torch.manual_seed(0)
     decoding.FIRST = 0
     return quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, **options)).cuda().eval()
 
 
 def make_searches(model: Any, sentences: int, beam: int) -> dict[str, Callable[[], object]]:
-    """The readable search and the one on the device, in bf16; targets of `OUT` tokens, whatever EOS's chance."""
+    """Return the reference search and device search, in bf16, both with targets of TARGET_LENGTH tokens."""
     source = torch.randint(4, VOCABULARY, (sentences, TARGET_LENGTH), device="cuda")
     lengths = torch.full((sentences,), TARGET_LENGTH, device="cuda")
-    shortcut = model.device_search
+    device_search = model.device_search
 
-    def run(device_search: Any) -> None:
-        model.device_search = device_search
+    def run(search_function: Any) -> None:
+        model.device_search = search_function
         with torch.autocast("cuda", torch.bfloat16):
             search(
                 model, source, lengths, beam=beam, min_length=TARGET_LENGTH, max_length=TARGET_LENGTH, attention=False
             )
-        model.device_search = shortcut
+        model.device_search = device_search
 
-    return {"readable search": partial(run, None), "on the device": partial(run, shortcut)}
+    return {"reference search": partial(run, None), "on the device": partial(run, device_search)}
 
 
 def make_decoder_steps_run(model: Any, beam: int, sentences: int) -> Callable[[], object]:
-    """The same steps without encoder and host: chunks, one behind the other."""
+    """Return a run of the decoder steps of device search alone, without the encoder and the CPU."""
     rooms = model.device_search.finders[torch.bfloat16].rooms
     room = next(room for (size, _), room in rooms.items() if (size.width, size.sentences) == (beam, sentences))
 
@@ -288,7 +285,7 @@ def make_decoder_steps_run(model: Any, beam: int, sentences: int) -> Callable[[]
 
 
 def make_mixed_length_search(model: Any, sentences: int, beam: int) -> tuple[Callable[[], object], int]:
-    """Sentences of 13 ± 4 words, each target as long as its source; and how many tokens these are."""
+    """Return a device search over sentences of 13 ± 4 words, with targets as long as their sources, and its tokens."""
     torch.manual_seed(1)
     lengths = (13 + 4 * torch.randn(sentences)).round().clamp(3, 30).long()
     source = torch.randint(4, VOCABULARY, (sentences, int(lengths.max())), device="cuda")
@@ -306,7 +303,7 @@ def make_mixed_length_search(model: Any, sentences: int, beam: int) -> tuple[Cal
 def benchmark_search(
     title: str, options: dict[str, Any], estimate: Callable[[int, int], Workload], sizes: list[tuple[int, int]]
 ) -> None:
-    """Searches of so many sentences with so wide a beam."""
+    """Measure searches for each number of sentences and beam size."""
     card, whole = measure_card_limits(), build_search_model(options)
     for sentences, beam in sizes:
         calls = make_searches(whole, sentences, beam)
@@ -325,20 +322,20 @@ def benchmark_search(
 
 
 def benchmark_transformer_decoding() -> None:
-    """Transformer base, 32,000 words, bf16: greedy and by a beam of 4."""
+    """Measure Transformer base, 32,000 words, bf16: greedy search and beam 4."""
     benchmark_search("Transformer base", TRANSFORMER, estimate_transformer_search, [(512, 1), (512, 4), (1, 4)])
 
 
 def benchmark_luong_decoding() -> None:
-    """Luong's model, 2 × 1000, general, input feeding, bf16: one sentence greedily, and many by a beam of 4."""
+    """Measure Luong's model, 2 × 1000, general, input feeding, bf16: greedy search and beam 4."""
     benchmark_search("Luong 2 × 1000", LUONG, estimate_luong_search, [(1, 1), (1, 4), (512, 1), (512, 4)])
 
 
 def estimate_transformer_search(sentences: int, beam: int) -> Workload:
-    """A search by Transformer base, the encoder included."""
+    """Estimate a search of Transformer base with its encoder."""
     D, L, rows = 512, 6, sentences * beam
-    written = 4 * D * D + 2 * D * D + 2 * D * 4 * D  # weights of a decoder's layer that a step reads …
-    read = 4 * D * D + 2 * D * 4 * D + 2 * D * D  # … and of an encoder's, with keys and values for the decoder
+    written = 4 * D * D + 2 * D * D + 2 * D * 4 * D  # weights of a decoder layer that a step reads
+    read = 4 * D * D + 2 * D * 4 * D + 2 * D * D  # weights of an encoder layer, with keys and values for the decoder
     each = 2 * L * written + L * 2 * 2 * D * (TARGET_LENGTH / 2 + TARGET_LENGTH) + 2 * D * VOCABULARY
     there = 2 * L * read + L * 2 * 2 * D * TARGET_LENGTH
     caches = L * 2 * D * (rows * TARGET_LENGTH / 2 + sentences * TARGET_LENGTH)
@@ -347,7 +344,7 @@ def estimate_transformer_search(sentences: int, beam: int) -> Workload:
 
 
 def estimate_luong_search(sentences: int, beam: int) -> Workload:
-    """A search by Luong's model, the encoder included."""
+    """Estimate a search of Luong's model with its encoder."""
     H, rows = SIZE, sentences * beam
     written = 4 * H * 3 * H + (LAYERS - 1) * 4 * H * 2 * H + 2 * H * H + H * VOCABULARY
     read = LAYERS * 4 * H * 2 * H + H * H
@@ -365,16 +362,16 @@ TABLES: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    """Prints the tables that are asked for."""
+    """Print the requested tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all if none is named")
-    asked = parser.parse_args().tables
-    unknown = set(asked) - set(TABLES)
+    names = parser.parse_args().tables
+    unknown = set(names) - set(TABLES)
     if unknown:
-        parser.error(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
+        parser.error(f"unknown table {', '.join(sorted(unknown))}; choose from {', '.join(TABLES)}")
     if not torch.cuda.is_available():
         sys.exit("this machine has no CUDA GPU")
-    for name in asked or TABLES:
+    for name in names or TABLES:
         TABLES[name]()
 
 

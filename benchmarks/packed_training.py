@@ -1,18 +1,16 @@
-"""Training a Transformer base on a GPU: the readable way and the packed one, on full and on ragged sentences.
+"""Training of a Transformer base on a GPU: reference and packed, on sentences of one length and of many.
 
-Forward, backward and AdamW in bf16. The limit is what the matrix products alone would take at the speed that this card
-reaches on large ones, measured here.
+    python -m benchmarks.packed_training
+
+Forward, backward and AdamW in bf16. The limit is the time of the matrix products alone at the rate that the GPU reaches
+on large ones, measured in the same run.
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from torch import Tensor
@@ -27,7 +25,7 @@ ROUNDS = 20
 
 
 def make_batch(ragged: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Sentences of 32 words, or of 8 to 32."""
+    """Return a batch of sentences of 32 words, or of 8 to 32."""
     lengths = torch.randint(8, WORDS + 1, (SENTENCES,)) if ragged else torch.full((SENTENCES,), WORDS)
     lengths[0] = WORDS
     real = torch.arange(WORDS) < lengths[:, None]
@@ -36,15 +34,15 @@ def make_batch(ragged: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def make_update_step(model: Seq2Seq, ragged: bool) -> Callable[[], None]:
-    """One update."""
+    """Return a function that makes one update."""
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    given = make_batch(ragged)
-    tokens = int((given[3] != 0).sum())
+    batch = make_batch(ragged)
+    tokens = int((batch[3] != 0).sum())
 
     def step() -> None:
         optimizer.zero_grad()
         with torch.autocast("cuda", torch.bfloat16):
-            loss = model.loss_sum(*given) / tokens
+            loss = model.loss_sum(*batch) / tokens
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
@@ -52,36 +50,38 @@ def make_update_step(model: Seq2Seq, ragged: bool) -> Callable[[], None]:
 
 
 def measure_seconds(step: Callable[[], None]) -> list[float]:
-    """Of each of some updates, after some to warm up."""
-    found = []
+    """Return the seconds of each step, after some to warm up."""
+    seconds = []
     for _ in range(ROUNDS + 5):
         torch.cuda.synchronize()
-        began = time.perf_counter()
+        start = time.perf_counter()
         step()
         torch.cuda.synchronize()
-        found.append(time.perf_counter() - began)
-    return found[5:]
+        seconds.append(time.perf_counter() - start)
+    return seconds[5:]
 
 
 def measure_peak_operations() -> float:
-    """Operations a second of large matrix products."""
+    """Return the operations per second of large matrix products."""
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
 
-    def many() -> None:
+    def multiply_repeatedly() -> None:
         for _ in range(10):
             a @ a
 
-    return 10 * 2 * 8192**3 / min(measure_seconds(many))
+    return 10 * 2 * 8192**3 / min(measure_seconds(multiply_repeatedly))
 
 
 def count_operations_per_word(model: Seq2Seq) -> int:
-    """Of the matrix products of weights for one source and one target word, forward and backward; not of attention."""
-    each = sum(weight.numel() for name, weight in model.named_parameters() if weight.dim() == 2 and "words" not in name)
-    return 6 * (each + (0 if any("output" in name for name, _ in model.named_parameters()) else VOCABULARY * 512))
+    """Count the operations of products with weights for one word of each side, forward and backward."""
+    weights = sum(
+        weight.numel() for name, weight in model.named_parameters() if weight.dim() == 2 and "words" not in name
+    )
+    return 6 * (weights + (0 if any("output" in name for name, _ in model.named_parameters()) else VOCABULARY * 512))
 
 
 def main() -> None:
-    """Prints target words a second."""
+    """Print target words per second."""
     torch.manual_seed(0)
     way.FIRST = 0
     best = measure_peak_operations()

@@ -1,25 +1,25 @@
-"""How time and memory grow with sentences, beams, batches, vocabularies: `python benchmarks/scaling.py [--draw FILE]`.
+"""Growth of time and memory with the lengths of sentences, beam, batch and vocabulary.
 
-Small models of one layer, so that what grows is seen early. Time is the processor's, the least of some runs. Memory is
-what training keeps for the way back, and what a decoder holds between two steps, counted byte for byte.
+    python -m benchmarks.scaling [--draw FILE]
+
+Models are small and have one layer, so that growth shows early. Time is processor time, the minimum of several runs.
+Memory is what training stores for the backward pass, and the decoder state between two steps, counted byte for byte.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import torch
 from torch import Tensor
 
+from benchmarks.timing import measure_in_turns
 from regard.models import build
 from regard.models.base import Seq2Seq
 from regard.search import search
@@ -46,31 +46,26 @@ Measure = Callable[[str, int], Measurement]
 
 
 def build_small_model(name: str, vocabulary: int = VOCABULARY) -> Seq2Seq:
-    """A small one."""
+    """Build a small model."""
     torch.manual_seed(0)
-    made = build(name, vocabulary, vocabulary, size=SIZE, layers=1, dropout=0.0, **MODELS[name])
-    assert isinstance(made, Seq2Seq)
-    return made
+    model = build(name, vocabulary, vocabulary, size=SIZE, layers=1, dropout=0.0, **MODELS[name])
+    assert isinstance(model, Seq2Seq)
+    return model
 
 
 def make_sentences(rows: int, words: int, vocabulary: int = VOCABULARY) -> tuple[Tensor, Tensor]:
-    """Ids and lengths."""
+    """Return random ids and their lengths."""
     return torch.randint(4, vocabulary, (rows, words)), torch.full((rows,), words)
 
 
 def measure_seconds(run: Callable[[], object]) -> float:
-    """Of the processor, at the least."""
-    found = []
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        run()
-        found.append(time.process_time() - began)
-    return min(found)
+    """Return the minimum processor seconds of several runs."""
+    return min(measure_in_turns({"run": run}, ROUNDS, time.process_time, warmup=0)["run"])
 
 
 @contextmanager
 def record_saved_storages() -> Iterator[dict[int, int]]:
-    """The memory that is kept for the way back while this lasts: bytes by address."""
+    """Record the storages that are saved for the backward pass: bytes by address."""
     held: dict[int, int] = {}
 
     def record_storage(tensor: Tensor) -> Tensor:
@@ -83,7 +78,7 @@ def record_saved_storages() -> Iterator[dict[int, int]]:
 
 
 def make_training_run(model: Seq2Seq, source: int, target: int) -> tuple[Callable[[], None], Callable[[], int]]:
-    """A loss and its gradients for one pair, and the memory that they take, weights aside."""
+    """Return functions that compute loss and gradients of one pair, and their memory without the weights."""
     (ids, lengths), (words, _) = make_sentences(1, source), make_sentences(1, target)
 
     def run() -> None:
@@ -93,7 +88,7 @@ def make_training_run(model: Seq2Seq, source: int, target: int) -> tuple[Callabl
     def measure_memory() -> int:
         own = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
         with record_saved_storages() as held:
-            loss = model.loss(ids, lengths, words, words)  # what is kept is freed, and its place taken, with the loss
+            loss = model.loss(ids, lengths, words, words)  # while it exists, saved tensors keep their addresses
             found = sum(size for address, size in held.items() if address not in own)
         del loss
         return found
@@ -102,33 +97,33 @@ def make_training_run(model: Seq2Seq, source: int, target: int) -> tuple[Callabl
 
 
 def measure_training(name: str, words: int) -> Measurement:
-    """Training on a pair of sentences of so many words each."""
+    """Measure training on a pair of sentences of `words` words each."""
     run, memory = make_training_run(build_small_model(name), words, words)
     return Measurement(measure_seconds(run), memory())
 
 
 def measure_training_by_source(name: str, words: int) -> Measurement:
-    """Training on a source of so many words and a target of 16."""
+    """Measure training on a source of `words` words and a target of 16."""
     run, memory = make_training_run(build_small_model(name), words, 16)
     return Measurement(measure_seconds(run), memory())
 
 
 def measure_decoder_steps(name: str, words: int) -> Measurement:
-    """Eight steps of a decoder after a source of so many words, which is read already; memory is that of its state."""
-    made = build_small_model(name).eval()
+    """Measure eight steps of a decoder after an encoded source of `words` words; memory is that of its state."""
+    model = build_small_model(name).eval()
     with torch.no_grad():
-        state = made.decoder.start(made.encode(*make_sentences(4, words)))
+        state = model.decoder.start(model.encode(*make_sentences(4, words)))
 
         def run() -> None:
             now = state
             for token in range(8):
-                now = made.decoder.step(now, torch.full((4,), 5 + token))[1]
+                now = model.decoder.step(now, torch.full((4,), 5 + token))[1]
 
         return Measurement(measure_seconds(run), sum(tensor.nbytes for tensor in list_distinct_tensors(state)))
 
 
 def list_distinct_tensors(state: Any) -> list[Tensor]:
-    """The tensors of a state, each once."""
+    """Return the tensors of a state, each once."""
     found: dict[int, Tensor] = {}
 
     def walk(part: Any) -> None:
@@ -143,13 +138,13 @@ def list_distinct_tensors(state: Any) -> list[Tensor]:
 
 
 def make_search_measure(rows: int = 4, beam: int = 4, vocabulary: int = VOCABULARY) -> Callable[[str], Measurement]:
-    """A search of 16 words."""
+    """Return a function that measures a search of 16 words."""
 
     def measure_search(name: str) -> Measurement:
-        made = build_small_model(name, vocabulary).eval()
+        model = build_small_model(name, vocabulary).eval()
         source, lengths = make_sentences(rows, 16, vocabulary)
         with torch.no_grad():
-            return Measurement(measure_seconds(lambda: search(made, source, lengths, beam=beam, max_length=16)))
+            return Measurement(measure_seconds(lambda: search(model, source, lengths, beam=beam, max_length=16)))
 
     return measure_search
 
@@ -165,12 +160,12 @@ AXES: dict[str, tuple[Measure, Sequence[int]]] = {
 
 
 def compute_growth_exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
-    """The exponent between the last two points: 0 is flat, 1 in proportion, 2 squared."""
+    """Return the exponent between the last two points: 0 is constant, 1 linear, 2 quadratic."""
     return math.log(max(values[-1], 1e-9) / max(values[-2], 1e-9)) / math.log(sizes[-1] / sizes[-2])
 
 
 def main() -> None:
-    """Prints a table for each axis, and draws them."""
+    """Print a table for each axis, and draw them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--draw", type=Path)
     drawn = parser.parse_args().draw
@@ -196,7 +191,7 @@ def main() -> None:
 
 
 def plot_growth(measurements: dict[str, dict[str, list[Measurement]]], path: Path) -> None:
-    """Time above, memory below, one column for each axis."""
+    """Plot time above and memory below, one column for each axis."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4 * len(measurements), 7), layout="constrained")

@@ -1,10 +1,10 @@
-"""The service under load: with batching and without, on this machine's own loopback.
+"""The HTTP service under load, with batching and without, over loopback.
 
-    python benchmarks/serve.py [RUN] [--minutes 10 | --attacks]
+    python -m benchmarks.serve [RUN] [--minutes 10 | --attacks]
 
-Prints ratios of alternatives that ran interleaved. With --minutes it then loads the server for so long and counts wrong
-answers and memory. With --attacks it sends requests that are as expensive as the limits allow, and prints how long each
-keeps /health from being answered: the longest stall of the event loop.
+Prints ratios of alternatives that ran interleaved. With --minutes it loads the server for that long, and prints wrong
+answers and memory. With --attacks it sends requests that are as expensive as the limits allow, and prints the longest
+stall of the event loop during each: how long /health is not answered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROUNDS = 3
 
 
 class Client:
-    """One connection that is kept: as little of a client as will do, so that the server is what is measured."""
+    """A minimal client with one connection, so that the server is measured and not the client."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -47,7 +47,7 @@ class Client:
         self.writer.close()
 
     async def translate(self, text: str) -> str:
-        """The translation of a text."""
+        """Return the translation of a text."""
         body = f"q={quote(text)}&source=en&target=de".encode()
         head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
         self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -61,36 +61,36 @@ class Client:
 
 @dataclass
 class LoadResult:
-    """What was seen of a server under load."""
+    """Latencies and errors of a server under load."""
 
-    seconds: list[float] = field(default_factory=list)  # that each answer took
-    texts: list[str] = field(default_factory=list)  # what each was the answer to
+    seconds: list[float] = field(default_factory=list)  # of each response
+    texts: list[str] = field(default_factory=list)  # request of each response
     wrong_answers: int = 0
     duration: float = 0.0
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Responses per second."""
         return len(self.seconds) / self.duration
 
     def quantile(self, fraction: float) -> float:
-        """Of the times."""
+        """Return a quantile of the latencies."""
         return compute_quantile(self.seconds, fraction)
 
-    def compute_slowdowns(self, alone: LoadResult) -> list[float]:
-        """How many times as long as alone each text took that was asked alone, too."""
-        known = dict(zip(alone.texts, alone.seconds, strict=True))
+    def compute_slowdowns(self, unloaded: LoadResult) -> list[float]:
+        """Return how many times as long each text took as in a run without load, for the texts of that run."""
+        known = dict(zip(unloaded.texts, unloaded.seconds, strict=True))
         return [time / known[text] for text, time in zip(self.texts, self.seconds, strict=True) if text in known]
 
 
 def compute_quantile(values: Sequence[float], fraction: float) -> float:
-    """A value that so great a share of the values is below."""
+    """Return the value below which a fraction of the values is."""
     return sorted(values)[min(len(values) - 1, int(fraction * len(values)))]
 
 
 @contextmanager
 def run_server(run: Path, *options: str) -> Iterator[tuple[int, int]]:
-    """A server process: its port, and its number among processes."""
+    """Run a server process; yield its port and process id."""
     command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "0", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -107,7 +107,7 @@ def run_server(run: Path, *options: str) -> Iterator[tuple[int, int]]:
 
 
 def drain_output(process: subprocess.Popen[str]) -> None:
-    """Reads what the server says, so that it never waits for a reader."""
+    """Read the output of the server, so that its pipe never fills."""
     assert process.stderr is not None
     with suppress(ValueError):  # it is closed when the server has ended
         for _ in process.stderr:
@@ -117,16 +117,15 @@ def drain_output(process: subprocess.Popen[str]) -> None:
 async def run_load(
     port: int, texts: Sequence[str], expected: dict[str, str], clients: int, seconds: float, rate: float | None = None
 ) -> LoadResult:
-    """So many clients that ask one text after the other, as fast as they are answered, or at a rate in all.
+    """Send texts from several clients, each one after the other, or as a Poisson process with a total rate.
 
-    At a rate requests come by chance, whatever became of those before; each is asked by a client that is free, and its
-    time counts from when it came.
+    With a rate, a request waits for a free client, and its latency includes this wait.
     """
     load, started = LoadResult(), time.perf_counter()
-    end, dice = started + seconds, random.Random(0)
+    end, random_source = started + seconds, random.Random(0)
 
     async def send_random_text(one: Client, since: float) -> None:
-        text = dice.choice(texts)
+        text = random_source.choice(texts)
         found = await one.translate(text)
         load.seconds.append(time.perf_counter() - since)
         load.texts.append(text)
@@ -152,17 +151,17 @@ async def run_load(
                 for _ in range(clients):
                     group.create_task(run_closed_loop_client())
             else:
-                when = time.perf_counter() + dice.expovariate(rate)
+                when = time.perf_counter() + random_source.expovariate(rate)
                 while when < end:
                     await asyncio.sleep(max(0.0, when - time.perf_counter()))
                     group.create_task(send_when_client_is_free(when))
-                    when += dice.expovariate(rate)
+                    when += random_source.expovariate(rate)
     load.duration = time.perf_counter() - started
     return load
 
 
 def read_resident_megabytes(pid: int) -> float:
-    """Megabytes that a process and its children have in memory; what they share is counted for each."""
+    """Return the resident megabytes of a process and its children; shared pages count for each."""
     threads = Path(f"/proc/{pid}/task").glob("*/children")
     children = [child for each in threads for child in each.read_text(encoding="utf-8").split()]
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
@@ -170,35 +169,37 @@ def read_resident_megabytes(pid: int) -> float:
 
 
 async def compare_batching(run: Path, texts: Sequence[str]) -> None:
-    """Batching against none, and what waiting costs at half of the highest load."""
+    """Compare batching with none, and print the latency at half of the highest load."""
     expected: dict[str, str] = {}
     with run_server(run) as (batched, _), run_server(run, "--batch-pieces", "1") as (single, _):
         for port in (batched, single):
             await run_load(port, texts, expected, 4, 2.0)
         gains, waits, slower = [], [], []
         for _ in range(ROUNDS):
-            alone = await run_load(batched, texts, expected, 1, SECONDS)
+            unloaded = await run_load(batched, texts, expected, 1, SECONDS)
             together = await run_load(batched, texts, expected, CLIENTS, SECONDS)
             one_by_one = await run_load(single, texts, expected, CLIENTS, SECONDS)
-            half = await run_load(batched, sorted(set(alone.texts)), expected, CLIENTS, SECONDS, rate=together.rate / 2)
+            half = await run_load(
+                batched, sorted(set(unloaded.texts)), expected, CLIENTS, SECONDS, rate=together.rate / 2
+            )
             gains.append(together.rate / one_by_one.rate)
-            waits.append(half.quantile(0.99) / statistics.median(alone.seconds))
-            slower.append(compute_quantile(half.compute_slowdowns(alone), 0.99))
-            wrong = alone.wrong_answers + together.wrong_answers + one_by_one.wrong_answers + half.wrong_answers
-            lone, late = statistics.median(alone.seconds), half.quantile(0.99)
+            waits.append(half.quantile(0.99) / statistics.median(unloaded.seconds))
+            slower.append(compute_quantile(half.compute_slowdowns(unloaded), 0.99))
+            wrong = unloaded.wrong_answers + together.wrong_answers + one_by_one.wrong_answers + half.wrong_answers
+            median, late = statistics.median(unloaded.seconds), half.quantile(0.99)
             print(
                 f"{CLIENTS} clients: {together.rate:.0f}/s batched, {one_by_one.rate:.0f}/s one by one "
-                f"({gains[-1]:.1f}×); alone {1000 * lone:.0f} ms, p99 {1000 * alone.quantile(0.99):.0f}; at half load "
-                f"({half.rate:.0f}/s) p99 {1000 * late:.0f} ms ({waits[-1]:.1f}×), the same text p99 {slower[-1]:.1f}× "
-                f"as long as alone; wrong {wrong}"
+                f"({gains[-1]:.1f}×); unloaded {1000 * median:.0f} ms, p99 {1000 * unloaded.quantile(0.99):.0f}; "
+                f"at half load ({half.rate:.0f}/s) p99 {1000 * late:.0f} ms ({waits[-1]:.1f}×), the same text "
+                f"p99 {slower[-1]:.1f}× as long as unloaded; wrong {wrong}"
             )
         print(f"batching: {statistics.median(gains):.1f}× the throughput (asked: 4)")
-        print(f"p99 at half load: {statistics.median(waits):.1f}× of one alone (asked: at most 5)")
-        print(f"the same text at half load and alone: {statistics.median(slower):.1f}× in the 99th percentile")
+        print(f"p99 at half load: {statistics.median(waits):.1f}× of one unloaded (asked: at most 5)")
+        print(f"the same text at half load and unloaded: {statistics.median(slower):.1f}× in the 99th percentile")
 
 
 async def run_long_load(run: Path, texts: Sequence[str], minutes: float) -> None:
-    """A long load: wrong answers, and memory as it goes."""
+    """Load the server for a long time; print wrong answers and memory."""
     expected: dict[str, str] = {}
     with run_server(run) as (port, pid):
         await run_load(port, texts, expected, CLIENTS, 20.0)
@@ -215,12 +216,12 @@ async def run_long_load(run: Path, texts: Sequence[str], minutes: float) -> None
         print(f"{minutes:g} minutes: {answers} answers, {wrong} wrong; memory {spread}, {halves}")
 
 
-METRIC_ROWS = 200_000  # of the run whose curves are asked for
+METRIC_ROWS = 200_000  # of the run whose curves are requested
 PROBE_SECONDS = 0.005  # seconds between two requests for /health
 
 
 def make_expensive_requests(name: str) -> dict[str, tuple[str, str, bytes]]:
-    """Requests by name: target, content type, body."""
+    """Return requests by name: target, content type, body."""
     json_type, form_type = "application/json", "application/x-www-form-urlencoded"
 
     def encode_request(q: object) -> bytes:
@@ -292,23 +293,23 @@ async def measure_event_loop_stalls(run: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """All of it."""
+    """Run the requested measurement."""
     parser = argparse.ArgumentParser()
     parser.add_argument("run", nargs="?", type=Path, default=Path("runs/demo"))
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--attacks", action="store_true")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
         write_translation_corpus(Path(folder), 2000)
         texts = (Path(folder) / "train.en").read_text(encoding="utf-8").splitlines()
-        if wanted.attacks:
-            asyncio.run(measure_event_loop_stalls(wanted.run, Path(folder)))
+        if options.attacks:
+            asyncio.run(measure_event_loop_stalls(options.run, Path(folder)))
             return
-    gc.freeze()  # a client that stops to look through its own objects would be measured as a slow server
+    gc.freeze()  # garbage collection of the client would be measured as a slow server
     asyncio.run(
-        run_long_load(wanted.run, texts, wanted.minutes) if wanted.minutes else compare_batching(wanted.run, texts)
+        run_long_load(options.run, texts, options.minutes) if options.minutes else compare_batching(options.run, texts)
     )
 
 

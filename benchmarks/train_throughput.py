@@ -1,10 +1,10 @@
-"""How fast `regard train` is on real sentences, of all lengths: target tokens a second, padding counted as nothing.
+"""Throughput of `regard train` on real sentences of all lengths: target tokens per second, without padding.
 
-    REGARD_DATA=data python benchmarks/train_throughput.py multi30k mixed-ende
+    REGARD_DATA=data python -m benchmarks.train_throughput multi30k mixed-ende
 
-Real commands, with reading and optimizer, a fast and a readable one (REGARD_FAST=0) in turns. A figure is the median of
-what metrics.jsonl says of the second half of the updates, of all rounds together, with the lowest and the highest. The
-readable one has a quarter of the updates: it has nothing to compile or to record.
+Whole commands run in turns, with the fast implementation and with the reference (REGARD_FAST=0). A figure is the median
+of metrics.jsonl over the second half of the updates, of all rounds together, with the lowest and the highest. The
+reference makes a quarter of the updates: it has nothing to compile and captures no CUDA graphs.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from regard.reproduce.corpora import CorpusFiles, prepare_corpus
 
@@ -36,7 +34,7 @@ SHARED_KEYS = [
 
 
 def measure_training_speeds(corpus: CorpusFiles, recipe: str, fast: str, updates: int) -> list[float]:
-    """Of one command, without its first half, in which recordings are made."""
+    """Return the speeds that one command logs, without its first half, in which CUDA graphs are captured."""
     steps = [f"training.steps={updates}", f"training.validate_every={updates}", f"training.checkpoint_every={updates}"]
     keys = [*SHARED_KEYS, *steps, "training.validate_pairs=1", "training.epochs=null", *RECIPES[recipe]]
     files = [*map(str, corpus.train), "--dev", *map(str, corpus.dev or ())]
@@ -44,35 +42,35 @@ def measure_training_speeds(corpus: CorpusFiles, recipe: str, fast: str, updates
         run = Path(folder) / "run"
         command = [sys.executable, "-m", "regard", "train", *files, "--recipe", recipe, "--out", str(run), *keys]
         subprocess.run(command, env={**os.environ, "REGARD_FAST": fast}, check=True, stderr=subprocess.DEVNULL)
-        said = list(map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()))
-    found = [line["tokens_per_second"] for line in said if "tokens_per_second" in line]
-    return found[len(found) // 2 :]
+        rows = list(map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()))
+    speeds = [line["tokens_per_second"] for line in rows if "tokens_per_second" in line]
+    return speeds[len(speeds) // 2 :]
 
 
 def main() -> None:
-    """A table."""
+    """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="*", default=["multi30k", "mixed-ende"])
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     parser.add_argument("--updates", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=2)
-    given = parser.parse_args()
+    options = parser.parse_args()
     print("| corpus | recipe | | tokens/s | from | to |\n|---|---|---|---:|---:|---:|")
-    for name in given.corpora:
-        with tempfile.TemporaryDirectory() as place:
-            corpus = prepare_corpus(name, Path(place))
-            for recipe in given.recipes:
-                found: dict[str, list[float]] = {"1": [], "0": []}
-                for _ in range(given.rounds):
-                    for fast, some in found.items():
-                        some += measure_training_speeds(
-                            corpus, recipe, fast, given.updates if fast == "1" else given.updates // 4
+    for name in options.corpora:
+        with tempfile.TemporaryDirectory() as folder:
+            corpus = prepare_corpus(name, Path(folder))
+            for recipe in options.recipes:
+                speeds: dict[str, list[float]] = {"1": [], "0": []}
+                for _ in range(options.rounds):
+                    for fast, values in speeds.items():
+                        values += measure_training_speeds(
+                            corpus, recipe, fast, options.updates if fast == "1" else options.updates // 4
                         )
-                for fast, some in found.items():
-                    way = "fast" if fast == "1" else "readable"
-                    middle = statistics.median(some)
+                for fast, values in speeds.items():
+                    kind = "fast" if fast == "1" else "reference"
+                    median = statistics.median(values)
                     print(
-                        f"| {name} | {recipe} | {way} | {middle:,.0f} | {min(some):,.0f} | {max(some):,.0f} |",
+                        f"| {name} | {recipe} | {kind} | {median:,.0f} | {min(values):,.0f} | {max(values):,.0f} |",
                         flush=True,
                     )
 

@@ -1,19 +1,21 @@
 """Training steps of regard's models beside the same sizes in plain PyTorch modules.
 
-Alternatives take turns within one run, so that a noisy machine disturbs all of them alike; what counts are the ratios.
-PyTorch's LSTM is the layer that regard's readable loop of cells has to be held against, its Transformer the stack.
+    python -m benchmarks.training_vs_torch
+
+Alternatives run in turns; what counts are the ratios. PyTorch's LSTM is compared with regard's loop of cells, its
+Transformer with the whole model.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.timing import measure_in_turns
 from regard.models import build
 from regard.nn import LSTMCell, Recurrent
 
@@ -22,12 +24,12 @@ ROUNDS = 8
 
 
 def make_random_ids() -> Tensor:
-    """A batch of random sentences."""
+    """Return a batch of random sentences."""
     return torch.randint(4, VOCABULARY, (SENTENCES, WORDS))
 
 
 def make_training_step(parameters: list[nn.Parameter], loss: Callable[[], Tensor]) -> Callable[[], None]:
-    """Forward, backward and Adam."""
+    """Return a function that makes one update: forward, backward and Adam."""
     optimizer = torch.optim.Adam(parameters)
 
     def step() -> None:
@@ -39,14 +41,14 @@ def make_training_step(parameters: list[nn.Parameter], loss: Callable[[], Tensor
 
 
 def make_recipe_step(name: str, **overrides: object) -> Callable[[], None]:
-    """One of regard's models."""
+    """Return the training step of a recipe."""
     model = build(name, VOCABULARY, VOCABULARY, size=SIZE, **overrides)
     source, lengths, target = make_random_ids(), torch.full((SENTENCES,), WORDS), make_random_ids()
     return make_training_step(list(model.parameters()), lambda: model.loss(source, lengths, target, target))
 
 
 def make_torch_transformer_step() -> Callable[[], None]:
-    """`torch.nn.Transformer` with embeddings and an output layer, as users put it together."""
+    """Return the training step of `torch.nn.Transformer` with embeddings and an output layer."""
     words, out = nn.Embedding(VOCABULARY, SIZE), nn.Linear(SIZE, VOCABULARY)
     body = nn.Transformer(SIZE, 4, 2, 2, 4 * SIZE, 0.1, batch_first=True)
     source, target = make_random_ids(), make_random_ids()
@@ -60,14 +62,14 @@ def make_torch_transformer_step() -> Callable[[], None]:
 
 
 def make_recurrent_layer_step(network: nn.Module, with_lengths: bool) -> Callable[[], None]:
-    """One bidirectional LSTM layer alone."""
+    """Return the training step of one bidirectional LSTM layer."""
     x, lengths = torch.randn(SENTENCES, WORDS, SIZE), torch.full((SENTENCES,), WORDS)
     arguments = (x, lengths) if with_lengths else (x,)
     return make_training_step(list(network.parameters()), lambda: network(*arguments)[0].square().mean())
 
 
 def main() -> None:
-    """Prints target words a second, and each alternative's share of the first of its group."""
+    """Print target words per second, and the speed relative to the first alternative of the group."""
     groups = {
         "Transformer, 2 + 2 layers": {
             "torch.nn.Transformer": make_torch_transformer_step(),
@@ -85,13 +87,7 @@ def main() -> None:
         },
     }
     for title, steps in groups.items():
-        seconds: dict[str, list[float]] = {name: [] for name in steps}
-        for _ in range(ROUNDS + 1):
-            for name, step in steps.items():
-                began = time.perf_counter()
-                step()
-                seconds[name].append(time.perf_counter() - began)
-        medians = {name: statistics.median(times[1:]) for name, times in seconds.items()}
+        medians = {name: statistics.median(times) for name, times in measure_in_turns(steps, ROUNDS).items()}
         first = next(iter(medians.values()))
         print(f"{title} (d {SIZE}, {SENTENCES} × {WORDS} words, {torch.get_num_threads()} threads)")
         for name, median in medians.items():

@@ -1,4 +1,4 @@
-"""Contestants in turns: a process for each, asleep until it is told to run, and a table of what they reached."""
+"""Run contestants in turns, each in a process that sleeps until it has to run, and print a table of their speeds."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ ROOT = Path(__file__).parents[2]
 HOME = ROOT / "build" / "peers"
 OUR_PREFIX, INT8_SUFFIX = "regard", "int8"
 THREADS = "2"
-PAUSE_SECONDS = 0.3  # seconds until the threads of the one before have stopped looking for work
-BUSY_SAMPLE_SECONDS, MAX_BUSY_FRACTION = (
-    0.1,
-    0.1,
-)  # seconds for which others are watched; the share of the machine that they may use meanwhile
+PAUSE_SECONDS = 0.3  # until the threads of the previous contestant have stopped spinning
+BUSY_SAMPLE_SECONDS = 0.1  # length of a sample of the load by other programs
+MAX_BUSY_FRACTION = 0.1  # of the machine, by other programs, before a run begins
 CLOCKS = ("wall", "processor")
 
 
 class Contestant(NamedTuple):
-    """A worker, what it is started with, and in which environment: regard's own, unless the peer has one."""
+    """A worker with its backend and environment: regard's own, unless the peer has one."""
 
     worker: str
     backend: str = ""
@@ -37,17 +35,17 @@ class Contestant(NamedTuple):
 
     @property
     def python(self) -> Path:
-        """The interpreter that it needs."""
+        """Python interpreter of its environment."""
         return HOME / self.environment / "bin" / "python" if self.environment else Path(sys.executable)
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has been set up."""
+        """True if its environment is set up."""
         return not self.environment or (HOME / self.environment / "ready").exists()
 
 
 class Worker:
-    """A contestant's process."""
+    """The process of a contestant."""
 
     def __init__(self, contestant: Contestant, log: Path) -> None:
         threads = os.environ.get("OMP_NUM_THREADS", THREADS)
@@ -65,7 +63,7 @@ class Worker:
         self.log = log
 
     def ask(self, question: str) -> str:
-        """The answer to one line."""
+        """Send a line, and return the answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -78,7 +76,7 @@ class Worker:
 
 
 class WorkerPool(dict[str, Worker]):
-    """All processes, which end with the contest."""
+    """All processes; leaving the context ends them."""
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -92,15 +90,15 @@ class WorkerPool(dict[str, Worker]):
 
 
 def run_comparison(contestants: Mapping[str, Contestant], workloads: Sequence[str], description: str | None) -> None:
-    """Prints a table for each work."""
+    """Print a table for each workload."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "works", nargs="*", choices=[*workloads, []], help=f"some of {', '.join(workloads)}; all, if none"
     )
-    parser.add_argument("--rounds", type=int, default=5, help="in each of which everyone runs once")
-    parser.add_argument("--clock", choices=CLOCKS, default=CLOCKS[0], help="processor: where others use the machine")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds; each contestant runs once in each")
+    parser.add_argument("--clock", choices=CLOCKS, default=CLOCKS[0], help="processor: if other programs are running")
     parser.add_argument(
-        "--patience", type=float, default=3.0, help="seconds to wait, before a turn, for others to rest"
+        "--patience", type=float, default=3.0, help="seconds to wait, before a run, until the machine is idle"
     )
     parser.add_argument("--without", nargs="*", default=[], metavar="NAME", help="contestants to leave out")
     given = parser.parse_args()
@@ -119,7 +117,7 @@ def run_comparison(contestants: Mapping[str, Contestant], workloads: Sequence[st
 
 
 def print_table(workers: Mapping[str, Worker], name: str, rounds: MeasurementRounds) -> None:
-    """Has one work done in turns, and prints what each reached."""
+    """Run a workload in turns, and print the speed of each contestant."""
     work = Workload.parse_name(name)
     beam = {0: "a batch of 2,048 tokens", 1: "greedy"}.get(work.beam, f"beam {work.beam}")
     print(f"\n{TITLES[work.model]}; {work.task}, {beam}", flush=True)
@@ -142,22 +140,22 @@ def print_table(workers: Mapping[str, Worker], name: str, rounds: MeasurementRou
         speeds = f"{work.tokens / median:>9,.0f} {work.tokens / min(times):>9,.0f}"
         spread = (max(times) - min(times)) / median
         ratios = f"{format_speedup(times, seconds.get(in_fp32)):>12} {format_speedup(times, seconds.get(of_all)):>11}"
-        share = f"{float(operations) / peak / median:.0%}" if operations.isdigit() else ""
-        print(f"  {one:<34} {speeds} {spread:>7.0%} {ratios} {share:>9}", flush=True)
+        fraction = f"{float(operations) / peak / median:.0%}" if operations.isdigit() else ""
+        print(f"  {one:<34} {speeds} {spread:>7.0%} {ratios} {fraction:>9}", flush=True)
 
 
 def find_fastest(names: list[str], seconds: Mapping[str, float]) -> str:
-    """Which of some is the fastest; none, where there are none."""
+    """Return the fastest contestant; an empty string if there are none."""
     return min(names, key=lambda name: seconds[name], default="")
 
 
 def format_speedup(times: list[float], others: list[float] | None) -> str:
-    """How much faster, the median over the rounds."""
+    """Format the speed-up, the median over the rounds."""
     return f"{statistics.median(b / a for a, b in zip(times, others, strict=True)):.2f}" if others else ""
 
 
 class MeasurementRounds:
-    """Rounds, in each of which everyone runs once."""
+    """Rounds in which each contestant runs once."""
 
     def __init__(self, rounds: int, clock: int, patience: float) -> None:
         self.rounds = rounds
@@ -165,7 +163,7 @@ class MeasurementRounds:
         self.patience = patience
 
     def measure_workload(self, workers: Mapping[str, Worker], name: str) -> dict[str, list[float]]:
-        """Seconds of every round for each that has such a work; the first, which builds the models, is not counted."""
+        """Return the seconds of each round but the first, which builds models, of contestants with the workload."""
         seconds: dict[str, list[float]] = {one: [] for one in workers}
         noisy = 0
         for number in range(self.rounds + 1):
@@ -179,22 +177,22 @@ class MeasurementRounds:
                 else:
                     del seconds[one]
         if noisy:
-            print(f"  others were at work when {noisy} of {self.rounds * len(seconds)} turns began")
+            print(f"  other programs were running when {noisy} of {self.rounds * len(seconds)} turns began")
         return {one: times[1:] for one, times in seconds.items()}
 
     def wait_until_idle(self) -> bool:
-        """Whether the machine is at rest, after as much waiting as there is patience."""
+        """Wait up to `patience` seconds until the machine is idle; return True if it is."""
         time.sleep(PAUSE_SECONDS)
         until = time.monotonic() + self.patience
         while (
-            not (at_rest := measure_busy_fraction(BUSY_SAMPLE_SECONDS) < MAX_BUSY_FRACTION) and time.monotonic() < until
+            not (is_idle := measure_busy_fraction(BUSY_SAMPLE_SECONDS) < MAX_BUSY_FRACTION) and time.monotonic() < until
         ):
             time.sleep(BUSY_SAMPLE_SECONDS)
-        return at_rest
+        return is_idle
 
 
 def measure_busy_fraction(seconds: float) -> float:
-    """The share of the machine that is in use for so long; 0 where the system does not say as Linux does."""
+    """Return the busy fraction of the machine during `seconds`; 0 on systems without /proc/stat."""
     stat = Path("/proc/stat")
     if not stat.exists():
         return 0.0
@@ -202,4 +200,4 @@ def measure_busy_fraction(seconds: float) -> float:
     time.sleep(seconds)
     after = [int(number) for number in stat.read_text().splitlines()[0].split()[1:]]
     spent = [late - early for early, late in zip(before, after, strict=True)]
-    return 1 - (spent[3] + spent[4]) / max(1, sum(spent[:8]))  # the fourth and fifth are those of doing nothing
+    return 1 - (spent[3] + spent[4]) / max(1, sum(spent[:8]))  # fields 4 and 5: idle and waiting for I/O

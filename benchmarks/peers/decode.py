@@ -3,10 +3,10 @@
     sh benchmarks/peers/setup.sh
     python -m benchmarks.peers.decode
 
-`regard readable` is regard with REGARD_FAST=0. With a shortlist 1,700 of 8,000 words are weighed, or 1,350 of 32,000,
-as many as real text has (see `Sizes` in works.py); looking them up is part of each run. The limit is that of fp32: the
-operations of the products that regard makes with all words, at the rate of a large one, measured in the same run. Bytes
-and shortlists may go beyond it.
+`regard readable` is regard with REGARD_FAST=0. A shortlist has 1,700 of 8,000 words, or 1,350 of 32,000, as many as on
+real text (see `ModelSizes` in workloads.py); finding it is part of each run. The limit is that of fp32: the operations
+of regard's matrix products with all words, at the rate of a large one, measured in the same run. int8 and shortlists
+may exceed it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Transformer of JoeyNMT's for a corpus of some hundred thousand pairs and a short time, as its configuration.
+"""Configuration of JoeyNMT's Transformer for a corpus of some hundred thousand pairs and a short time.
 
 Sizes, dropout, label smoothing, norm, tied embeddings and beam are those of the configurations that it publishes for
 SentencePiece (IWSLT'14, WMT'17). Three things differ from those, for the sake of a short time:
@@ -18,7 +18,7 @@ import sentencepiece
 
 
 class StackSize(NamedTuple):
-    """Of the encoder, and of the decoder."""
+    """Size of the encoder, and of the decoder."""
 
     layers: int
     heads: int
@@ -28,11 +28,11 @@ class StackSize(NamedTuple):
 
 SIZES = {"tiny": StackSize(1, 2, 32, 64), "small": StackSize(6, 4, 256, 1024), "base": StackSize(6, 8, 512, 2048)}
 DROPOUT = 0.1
-MAX_LENGTH = 256  # pieces of a sentence that is trained on
+MAX_LENGTH = 256  # subwords of a training sentence
 
 
 class JoeyNmtFiles(NamedTuple):
-    """What it reads and where it writes; of `train` and its like there is one file for each language."""
+    """Files that JoeyNMT reads and writes; `train`, `dev` and `test` are stems of one file per language."""
 
     folder: Path
     train: Path
@@ -47,17 +47,17 @@ class JoeyNmtFiles(NamedTuple):
 
     @property
     def vocabulary_file(self) -> Path:
-        """Its pieces, one a line."""
+        """Its subwords, one per line."""
         return self.folder / "pieces.txt"
 
     @property
     def model_folder(self) -> Path:
-        """The folder that JoeyNMT makes."""
+        """The folder that JoeyNMT writes."""
         return self.folder / "model"
 
 
 class TrainingSchedule(NamedTuple):
-    """How it trains and validates."""
+    """Batch size, warm-up and validation."""
 
     batch_tokens: int = 32_768
     warmup: int = 1000
@@ -66,7 +66,7 @@ class TrainingSchedule(NamedTuple):
 
 
 def train_sentencepiece(files: JoeyNmtFiles, vocabulary_size: int) -> None:
-    """Pieces for both languages together."""
+    """Train one SentencePiece model for both languages."""
     sentencepiece.SentencePieceTrainer.train(
         input=[f"{files.train}.{code}" for code in files.codes],
         model_prefix=str(files.sentencepiece_model.with_suffix("")),
@@ -86,12 +86,12 @@ def train_sentencepiece(files: JoeyNmtFiles, vocabulary_size: int) -> None:
 
 
 def make_config(files: JoeyNmtFiles, size: StackSize, schedule: TrainingSchedule, fp16: bool) -> dict[str, Any]:
-    """Everything that JoeyNMT wants to know."""
+    """Return the whole configuration."""
     return {
         "name": "technical",
         "joeynmt_version": "2.3.0",
         "model_dir": str(files.model_folder),
-        "use_cuda": True,  # where there is one
+        "use_cuda": True,  # if there is one
         "fp16": fp16,
         "num_workers": 0,
         "random_seed": 42,
@@ -130,7 +130,7 @@ def make_config(files: JoeyNmtFiles, size: StackSize, schedule: TrainingSchedule
 
 
 def make_language_config(files: JoeyNmtFiles, code: str) -> dict[str, Any]:
-    """One language."""
+    """Return the section of one language."""
     return {
         "lang": code,
         "max_length": MAX_LENGTH,
@@ -144,7 +144,7 @@ def make_language_config(files: JoeyNmtFiles, code: str) -> dict[str, Any]:
 
 
 def make_training_config(schedule: TrainingSchedule) -> dict[str, Any]:
-    """How the weights are found; it ends when somebody ends it."""
+    """Return the `training` section; training lasts until it is stopped."""
     return {
         "optimizer": "adam",
         "adam_betas": [0.9, 0.98],
@@ -171,7 +171,7 @@ def make_training_config(schedule: TrainingSchedule) -> dict[str, Any]:
 
 
 def make_stack_config(size: StackSize) -> dict[str, Any]:
-    """The encoder, or the decoder."""
+    """Return the section of the encoder or the decoder."""
     return {
         "type": "transformer",
         "num_layers": size.layers,

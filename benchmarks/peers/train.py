@@ -4,8 +4,8 @@
     python -m benchmarks.peers.train
 
 Each by its own loss and optimizer; Transformers with dropout and label smoothing of 0.1, the recurrent model with
-neither. `regard readable` is regard with REGARD_FAST=0. The limit is what the operations of the products that regard
-makes take at the rate of a large one, measured in the same run.
+neither. `regard readable` is regard with REGARD_FAST=0. The limit is the time of regard's matrix products at the rate
+of a large one, measured in the same run.
 """
 
 from __future__ import annotations

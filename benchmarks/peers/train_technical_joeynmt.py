@@ -4,7 +4,7 @@
     REGARD_DATA=data python -m benchmarks.peers.train_technical_joeynmt de --seconds 600
     REGARD_DATA=data python -m benchmarks.peers.train_technical_joeynmt fr --seconds 600 training.tensorboard=false
 
-regard trains the recipe `default`; keys that are given change it. JoeyNMT's is in joeynmt_config.py. The clock
+regard trains the recipe `default`; keys on the command line change it. JoeyNMT's is in joeynmt_config.py. The clock
 of each starts with its first epoch, when all text is cut into pieces, and counts its validations; a validation that is
 under way at the end is still finished. Both take the best checkpoint by BLEU of the first 500 dev sentences, decoded
 greedily, and translate the test set with a beam of 5.
@@ -47,21 +47,26 @@ DEV_SENTENCES = 500  # dev sentences of which each measures BLEU
 
 
 def main() -> None:
-    """Trains, translates and measures."""
-    given = parse_arguments()
-    given.folder, given.results = given.folder.resolve(), given.results.resolve()
-    corpus = prepare_technical_corpus(given.target, given.folder / "corpora")
-    given.results.mkdir(parents=True, exist_ok=True)
-    for name in given.sides:
-        print(f"{name}, en-{given.target}: {given.seconds:.0f} s of training", flush=True)
-        found = {"regard": run_regard, "joeynmt": run_joeynmt}[name](given, corpus)
-        measured = {"target": given.target, "seconds": given.seconds, **found, **compute_scores(given, name, corpus)}
-        write_text_file(given.results / f"{name}.{given.target}.json", json.dumps(measured, indent=2) + "\n")
-    print_table(given)
+    """Train, translate and measure."""
+    options = parse_arguments()
+    options.folder, options.results = options.folder.resolve(), options.results.resolve()
+    corpus = prepare_technical_corpus(options.target, options.folder / "corpora")
+    options.results.mkdir(parents=True, exist_ok=True)
+    for name in options.sides:
+        print(f"{name}, en-{options.target}: {options.seconds:.0f} s of training", flush=True)
+        found = {"regard": run_regard, "joeynmt": run_joeynmt}[name](options, corpus)
+        measured = {
+            "target": options.target,
+            "seconds": options.seconds,
+            **found,
+            **compute_scores(options, name, corpus),
+        }
+        write_text_file(options.results / f"{name}.{options.target}.json", json.dumps(measured, indent=2) + "\n")
+    print_table(options)
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("target", choices=["de", "fr"], help="the language to translate English into")
     parser.add_argument("keys", nargs="*", metavar="key=value", help="changes to regard's recipe `default`")
@@ -82,7 +87,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run_regard(options: argparse.Namespace, corpus: CorpusFiles) -> dict[str, Any]:
-    """The recipe `default`, by the commands that everybody has."""
+    """Train and translate with the recipe `default`, by the usual commands."""
     run = Run(options.folder / f"regard-{options.target}")
     shutil.rmtree(run.folder, ignore_errors=True)
     command = [sys.executable, "-m", "regard"]
@@ -107,7 +112,7 @@ def run_regard(options: argparse.Namespace, corpus: CorpusFiles) -> dict[str, An
 
 
 def run_joeynmt(options: argparse.Namespace, corpus: CorpusFiles) -> dict[str, Any]:
-    """Its own commands with its own configuration, on as many pieces as regard has."""
+    """Train and translate with its own commands and configuration, with as many subwords as regard."""
     command, settings = find_joeynmt_command(options.joeynmt)
     folder = options.folder / f"joeynmt-{options.target}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -122,7 +127,7 @@ def run_joeynmt(options: argparse.Namespace, corpus: CorpusFiles) -> dict[str, A
     pace = joeynmt_config.TrainingSchedule(options.batch, validate_every=options.validate)
     config = joeynmt_config.make_config(files, joeynmt_config.SIZES[options.size], pace, fp16=True)
     write_text_file(folder / "train.yaml", yaml.safe_dump(config))
-    # Its search adds up scores in the precision of the model: in fp16 beams would be told apart badly.
+    # Its search adds scores in the precision of the model, which is too low in fp16.
     exact = joeynmt_config.make_config(files, joeynmt_config.SIZES[options.size], pace, fp16=False)
     del exact["data"]["dev"]
     write_text_file(folder / "test.yaml", yaml.safe_dump(exact))
@@ -139,10 +144,10 @@ def run_joeynmt(options: argparse.Namespace, corpus: CorpusFiles) -> dict[str, A
 
 
 def find_joeynmt_command(folder: Path | None) -> tuple[list[str], dict[str, str]]:
-    """JoeyNMT's command, in its own environment or by a folder of packages, and what its processes are to know."""
+    """Return JoeyNMT's command, in its own environment or with a folder of packages, and its environment variables."""
     settings = {
         "TQDM_DISABLE": "1",
-        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",  # it reads back what it has written itself
+        "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",  # for checkpoints that it has written itself
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     if folder is not None:
@@ -154,7 +159,7 @@ def find_joeynmt_command(folder: Path | None) -> tuple[list[str], dict[str, str]
 
 
 def parse_joeynmt_log(log: str) -> dict[str, Any]:
-    """What its log has of updates, speed and validations."""
+    """Parse updates, speed and validations from its log."""
     updates = re.findall(r"Interrupt at epoch +\d+, step (\d+)", log)
     speeds = re.findall(r"Tokens per Sec: +(\d+)", log)
     dev = re.findall(r"Evaluation result \(greedy\): bleu: +([\d.]+)", log)
@@ -175,7 +180,7 @@ def run_for_seconds(
     log: Path,
     settings: Mapping[str, str],
 ) -> float:
-    """Runs a command and asks it to stop so long after it says that it begins; the seconds from there to its end."""
+    """Run a command, and stop it `seconds` after it prints the marker; return the seconds since the marker."""
     timer, began = None, 0.0
     with (
         log.open("w", encoding="utf-8") as file,
@@ -197,7 +202,7 @@ def run_for_seconds(
                 timer, began = Timer(seconds, process.send_signal, [stop_signal]), time.monotonic()
                 timer.start()
     took = time.monotonic() - began
-    alone = timer is None or timer.is_alive()  # nobody has asked it to stop
+    alone = timer is None or timer.is_alive()  # it was not stopped
     if timer is not None:
         timer.cancel()
     if timer is None or (alone and process.returncode):
@@ -208,7 +213,7 @@ def run_for_seconds(
 def run_translation(
     command: Sequence[str], log: Path, settings: Mapping[str, str], output: Path | None = None
 ) -> float:
-    """Runs a command that translates, where `output` is given to there; the seconds that it takes from start to end."""
+    """Run a command that translates, with its output in a file if one is given, and return its seconds."""
     print("  translates", flush=True)
     began = time.monotonic()
     with log.open("a", encoding="utf-8") as said, (output or Path(os.devnull)).open("w", encoding="utf-8") as written:
@@ -221,7 +226,7 @@ def run_translation(
 
 
 def choose_vocabulary_size(keys: Sequence[str], corpus: CorpusFiles) -> int:
-    """How many pieces regard has on this corpus."""
+    """Return regard's vocabulary size for this corpus."""
     with corpus.train[0].open(encoding="utf-8") as file:
         pairs = sum(1 for _ in file)
     changed = override(read_recipe("default"), dict(map(parse_override, keys)))
@@ -229,7 +234,7 @@ def choose_vocabulary_size(keys: Sequence[str], corpus: CorpusFiles) -> int:
 
 
 def compute_scores(options: argparse.Namespace, name: str, corpus: CorpusFiles) -> dict[str, Any]:
-    """BLEU and chrF of the test set, with letters' case and punctuation as they are."""
+    """Compute BLEU and chrF of the test set, case-sensitive and with punctuation."""
     found, wanted = (
         path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         for path in (find_translations_file(options, name), corpus.test[1])
@@ -245,7 +250,7 @@ def compute_scores(options: argparse.Namespace, name: str, corpus: CorpusFiles) 
 
 
 def print_table(options: argparse.Namespace) -> None:
-    """All that was found for a language, of either run."""
+    """Print the results of both for a language."""
     print(f"\ntechnical prose, en-{options.target}")
     print(f"  {'':<10} {'BLEU':>6} {'chrF':>6} {'updates':>8} {'best':>8} {'target tokens/s':>16} {'seconds':>8}")
     for name in TOOLKITS:
@@ -258,22 +263,22 @@ def print_table(options: argparse.Namespace) -> None:
 
 
 def find_translations_file(options: argparse.Namespace, name: str) -> Path:
-    """Where the translations of the test set are."""
+    """Return the path of the translations of the test set."""
     return Path(options.results / f"{name}.{options.target}")
 
 
 def compute_median(speeds: Sequence[float]) -> float:
-    """The middle one; 0 where training was too short to say."""
+    """Return the median; 0 if training was too short."""
     return statistics.median(speeds) if speeds else 0.0
 
 
 def read_log_tail(log: Path) -> str:
-    """The end of what was said."""
+    """Return the last lines of a log."""
     return "\n".join(log.read_text(encoding="utf-8").splitlines()[-30:])
 
 
 def write_text_file(path: Path, text: str) -> None:
-    """A file of text."""
+    """Write a text file."""
     path.write_text(text, encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What every contestant is given to do. Imported in every environment, so nothing but torch is imported here."""
+"""Workloads of all contestants. Imported in every environment, so this imports nothing but torch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FIRST_WORD_ID = 16  # ids from here on are words in every library
 
 
 class ModelSizes(NamedTuple):
-    """A model. The recurrent one reads with size / 2 in each direction.
+    """Sizes of a model. The recurrent encoder has size / 2 in each direction.
 
-    `listed` are the words that a batch may write where there is a shortlist. Weights are random, and so is the list; it
-    is as long as on real text: lists learnt from 20,000 pairs, by the links of IBM's model 1 in the place of a model's
-    attention, have on average 1,700 of 8,000 words for 32 sentences of about 25 tokens of Multi30k (1,890 of
-    LibreOffice's help), and 1,350 of 32,000 of LibreOffice's.
+    `shortlist_size` is the number of target words of a batch with a shortlist. Weights and shortlist are random; it is
+    as long as on real text: lists learnt from 20,000 pairs, by the links of IBM model 1 instead of attention, have on
+    average 1,700 of 8,000 words for 32 sentences of about 25 tokens of Multi30k (1,890 of LibreOffice's help), and
+    1,350 of 32,000 of LibreOffice's.
     """
 
     vocabulary_size: int
@@ -52,13 +52,13 @@ class Workload(NamedTuple):
 
     @classmethod
     def parse_name(cls, name: str) -> Workload:
-        """By its name."""
+        """Parse a name."""
         task, model, *beam = name.split("-")
         return cls(task, model, *map(int, beam))
 
     @property
     def sizes(self) -> ModelSizes:
-        """Those of its model."""
+        """Sizes of its model."""
         return MODELS[self.model]
 
     @property
@@ -67,21 +67,21 @@ class Workload(NamedTuple):
         return PAIRS * TOKENS if self.task == "train" else SENTENCES * LENGTH
 
     def make_sources(self) -> Tensor:
-        """Source ids, the same for everyone: sentences × length."""
+        """Return source ids (sentences, length), the same for all contestants."""
         shape = (PAIRS, TOKENS) if self.task == "train" else (SENTENCES, LENGTH)
         return torch.randint(
             FIRST_WORD_ID, self.sizes.vocabulary_size, shape, generator=torch.Generator().manual_seed(1)
         )
 
     def make_shortlist(self) -> dict[int, list[int]]:
-        """The target ids that each source id may become: some of those that are listed."""
+        """Return the possible target ids of each source id."""
         words, random = self.sizes.vocabulary_size, torch.Generator().manual_seed(3)
         listed = FIRST_WORD_ID + torch.randperm(words - FIRST_WORD_ID, generator=random)[: self.sizes.shortlist_size]
         some = torch.rand(words, len(listed), generator=random).argsort(1)[:, :SHORTLIST_PER_WORD]
         return dict(enumerate(listed[some].tolist()))
 
     def make_targets(self) -> Tensor:
-        """Target ids, of which one more than tokens: the first stands where a library has its BOS."""
+        """Return target ids (pairs, tokens + 1); the first is in the position of BOS."""
         shape = (PAIRS, TOKENS + 1)
         return torch.randint(
             FIRST_WORD_ID, self.sizes.vocabulary_size, shape, generator=torch.Generator().manual_seed(2)

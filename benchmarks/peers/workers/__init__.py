@@ -1,1 +1,1 @@
-"""One process for each contestant, in the contestant's own environment: it builds a model, and runs it when told to."""
+"""Workers: one process for each contestant, in its own environment, that builds a model and runs it on request."""

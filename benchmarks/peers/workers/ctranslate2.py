@@ -1,4 +1,4 @@
-"""CTranslate2 by itself, in fp32 or int8, as fast as its settings make it."""
+"""CTranslate2 without regard, in fp32 or int8, with its fastest settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES = {"fp32": ("float32",), "int8": ("int8", "int8_float32", "int8_bfloat16")
 
 
 def build_run(work: Workload) -> Run | None:
-    """The quickest of what there is to choose from: threads, batches, and the types of what is not bytes."""
+    """Return the fastest combination of threads, batch size and compute type."""
     if work.task != "decode" or work.model == "rnn":
         return None
     precision = sys.argv[1]
@@ -44,12 +44,12 @@ def build_run(work: Workload) -> Run | None:
 
 
 def measure_fastest(run: Callable[[], object]) -> float:
-    """Seconds of the best of some runs."""
+    """Return the seconds of the fastest of several runs."""
     return min(measure_run(run).wall for _ in range(5))
 
 
 def make_decoding_run(translator: Translator, work: Workload, batch: int) -> Run:
-    """The best target for each source and nothing else."""
+    """Translate each source to its best target."""
     sources = [[str(id) for id in source] for source in work.make_sources().tolist()] * torch.get_num_threads()
 
     def run() -> list[int]:

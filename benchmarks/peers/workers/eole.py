@@ -1,4 +1,4 @@
-"""Eole."""
+"""Worker of Eole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = {"pad_token": SPECIALS[0], "unk_token": SPECIALS[1], "bos_token": SPECIA
 
 
 def build_run(work: Workload) -> Run:
-    """The work."""
+    """Return a function that runs the workload once; None if the toolkit has no such model."""
     logging.disable(logging.INFO)
     vocabulary = pyonmttok.build_vocab_from_tokens(
         [*SPECIALS, *map(str, range(len(SPECIALS), work.sizes.vocabulary_size))]
@@ -36,7 +36,7 @@ def build_run(work: Workload) -> Run:
 
 
 def make_config(work: Workload) -> Any:
-    """Its configuration."""
+    """Return the configuration."""
     rnn = work.model == "rnn"
     model = make_rnn_config(work.sizes) if rnn else make_transformer_config(work.sizes)
     training = {
@@ -51,7 +51,7 @@ def make_config(work: Workload) -> Any:
 
 
 def make_rnn_config(sizes: ModelSizes) -> dict[str, Any]:
-    """Its `model` section for the recurrent model; attention is general, and fed, by default."""
+    """Return the `model` section of the recurrent model; general score and input feeding are the defaults."""
     return {
         "architecture": "custom",
         "hidden_size": sizes.size,
@@ -63,7 +63,7 @@ def make_rnn_config(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def make_transformer_config(sizes: ModelSizes) -> dict[str, Any]:
-    """Its `model` section for a Transformer."""
+    """Return the `model` section of a Transformer."""
     return {
         "architecture": "transformer",
         "hidden_size": sizes.size,
@@ -80,7 +80,7 @@ def make_transformer_config(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def make_decoding_run(model: Any, config: Any, vocabularies: Any, work: Workload) -> Run:
-    """Its `Translator`, without attention, queries, keys and values in one product."""
+    """Return a decoding run of its `Translator`, without attention, with one product for queries, keys and values."""
     asked = PredictConfig(
         model_path=["-"],
         src="-",
@@ -105,7 +105,7 @@ def make_decoding_run(model: Any, config: Any, vocabularies: Any, work: Workload
 
 
 def make_training_run(model: Any, config: Any, vocabularies: Any, work: Workload) -> Run:
-    """Its loss and its optimizer, as its trainer calls them."""
+    """Return a training run with its loss and its optimizer, as its trainer calls them."""
     loss_of = LossCompute.from_config(config, model, vocabularies)
     adam = build_torch_optimizer(model, config.training)
     lengths = torch.full((PAIRS,), TOKENS)

@@ -1,4 +1,4 @@
-"""JoeyNMT."""
+"""Worker of JoeyNMT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPECIALS = {"unk": UNK, "pad": PAD, "bos": BOS, "eos": EOS}
 
 
 def build_run(work: Workload) -> Run:
-    """The work."""
+    """Return a function that runs the workload once; None if the toolkit has no such model."""
     known = {f"{name}_id": id for name, id in SPECIALS.items()} | {f"{name}_token": f"<{name}>" for name in SPECIALS}
     words = list(map(str, range(len(SPECIALS), work.sizes.vocabulary_size)))
     vocabulary = Vocabulary(words, SimpleNamespace(**known, sep_id=None, sep_token=None, lang_tags=[]))
@@ -30,7 +30,7 @@ def build_run(work: Workload) -> Run:
 
 
 def make_rnn_config(sizes: ModelSizes) -> dict[str, Any]:
-    """Its `model` section for the recurrent model."""
+    """Return the `model` section of the recurrent model."""
     common = {
         "type": "recurrent",
         "rnn_type": "lstm",
@@ -50,7 +50,7 @@ def make_rnn_config(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def make_transformer_config(sizes: ModelSizes) -> dict[str, Any]:
-    """Its `model` section for a Transformer."""
+    """Return the `model` section of a Transformer."""
     half = {
         "type": "transformer",
         "num_layers": sizes.layers,
@@ -65,14 +65,14 @@ def make_transformer_config(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def make_batch(sources: torch.Tensor, targets: torch.Tensor | None) -> Batch:
-    """Its batch."""
+    """Return a batch."""
     lengths = torch.full((len(sources),), sources.shape[1])
     rows, device = torch.arange(len(sources)), torch.device("cpu")
     return Batch(sources, lengths, None, targets, None, rows, device, PAD, EOS, is_train=targets is not None)
 
 
 def make_decoding_run(model: Any, work: Workload) -> Run:
-    """Its search."""
+    """Return a decoding run of its search."""
     sources = make_batch(work.make_sources(), None)
 
     def run() -> list[int]:
@@ -90,7 +90,7 @@ def make_decoding_run(model: Any, work: Workload) -> Run:
 
 
 def make_training_run(model: Any, work: Workload) -> Run:
-    """Its loss and its optimizer."""
+    """Return a training run with its loss and its optimizer."""
     smoothing = 0.0 if work.model == "rnn" else SMOOTHING
     model.loss_function = ("crossentropy", smoothing)
     adam = build_optimizer({"optimizer": "adam", "learning_rate": 1e-6}, model.parameters())

@@ -1,4 +1,4 @@
-"""OpenNMT-py."""
+"""Worker of OpenNMT-py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPECIALS = [DefaultTokens.PAD, DefaultTokens.UNK, DefaultTokens.BOS, DefaultToke
 
 
 def build_run(work: Workload) -> Run:
-    """The work."""
+    """Return a function that runs the workload once; None if the toolkit has no such model."""
     vocabulary = pyonmttok.build_vocab_from_tokens(
         [*SPECIALS, *map(str, range(len(SPECIALS), work.sizes.vocabulary_size))]
     )
@@ -37,7 +37,7 @@ def build_run(work: Workload) -> Run:
 
 
 def make_options(work: Workload) -> Any:
-    """Its options: those of its command line, but for the sizes."""
+    """Return the default options of its command line with the sizes."""
     sizes, deep = work.sizes, work.model != "rnn"
     options = ArgumentParser.defaults(opts.model_opts, make_options_optional(opts.train_opts))
     kind = {"encoder_type": "transformer", "decoder_type": "transformer"} if deep else {"encoder_type": "brnn"}
@@ -63,7 +63,7 @@ def make_options(work: Workload) -> Any:
 
 
 def make_options_optional(options: Any) -> Any:
-    """Options none of which must be given."""
+    """Return the parser without required options."""
 
     def add_optional_options(parser: Any) -> None:
         parser.conflict_handler = "resolve"
@@ -75,7 +75,7 @@ def make_options_optional(options: Any) -> Any:
 
 
 def make_decoding_run(model: Any, vocabularies: Any, work: Workload) -> Run:
-    """Its `Translator`, without attention."""
+    """Return a decoding run of its `Translator`, without attention."""
     scorer = GNMTGlobalScorer(alpha=0.6, beta=0.0, length_penalty="wu", coverage_penalty="none")
     translator = Translator(
         model,
@@ -96,7 +96,7 @@ def make_decoding_run(model: Any, vocabularies: Any, work: Workload) -> Run:
 
 
 def make_training_run(model: Any, options: Any, vocabulary: Any, work: Workload) -> Run:
-    """Its loss and its optimizer, as its trainer calls them."""
+    """Return a training run with its loss and its optimizer, as its trainer calls them."""
     loss_of = LossCompute.from_opts(options, model, vocabulary)
     adam = build_torch_optimizer(model, options)
     targets = work.make_targets()[..., None]

@@ -1,4 +1,4 @@
-"""regard: `torch`, `onnx` or `ctranslate2`, behind it `-fp32` or `-int8`, and `-shortlist`.
+"""Worker of regard: `torch`, `onnx` or `ctranslate2`, followed by `-fp32` or `-int8`, and by `-shortlist`.
 
 To train, `torch`, or `torch-mixed` with products in half precision.
 """
@@ -33,7 +33,7 @@ INT8, SHORTLIST = "int8", "shortlist"
 
 
 def build_run(work: Workload) -> Run | None:
-    """The work by the engine that this process was started for."""
+    """Return a function that runs the workload with the engine of this process."""
     engine, *more = sys.argv[1].split("-")
     listed, precision = SHORTLIST in more, INT8 if INT8 in more else "fp32"
     model = quicken(build_model(work.model, work.sizes))
@@ -49,7 +49,7 @@ def build_run(work: Workload) -> Run | None:
 
 
 def build_model(kind: str, sizes: ModelSizes) -> Seq2Seq:
-    """A model with random weights."""
+    """Build a model with random weights."""
     words = sizes.vocabulary_size
     if kind != "rnn":
         shape = {"layers": sizes.layers, "heads": sizes.heads, "feedforward": sizes.feedforward, "dropout": DROPOUT}
@@ -63,9 +63,9 @@ def build_model(kind: str, sizes: ModelSizes) -> Seq2Seq:
 
 
 def make_decoding_run(model: Any, work: Workload, with_shortlist: bool) -> Run:
-    """Through the search that `regard translate` goes by, a batch for each thread side by side.
+    """Return a run of the search of `regard translate`, with a batch for each thread in parallel.
 
-    The words of a shortlist are looked up for every batch.
+    The shortlist is found for every batch.
     """
     sources, lengths = work.make_sources(), torch.full((SENTENCES,), LENGTH)
     options: dict[str, Any] = {"beam": work.beam, "max_length": LENGTH, "min_length": LENGTH, "attention": False}
@@ -86,7 +86,7 @@ def make_decoding_run(model: Any, work: Workload, with_shortlist: bool) -> Run:
 
 
 def open_onnx_model(model: Seq2Seq, precision: str) -> Any:
-    """The model in onnxruntime's hands."""
+    """Export the model to ONNX and load it in onnxruntime."""
     from regard.fast.graphs import export
     from regard.fast.onnx_runtime import OnnxModel
 
@@ -94,12 +94,12 @@ def open_onnx_model(model: Seq2Seq, precision: str) -> Any:
         export(model, Path(folder), precision == INT8)
         opened = OnnxModel(model, Path(folder))
         for one in (opened, opened.single):
-            one.narrowed([EOS])  # the folder is gone when it is wanted
+            one.narrowed([EOS])  # loaded now, since the folder is removed
         return opened
 
 
 def make_ctranslate2_run(model: Seq2Seq, work: Workload, precision: str, with_shortlist: bool) -> Run:
-    """The model as `regard translate --engine ctranslate2` runs it: a worker of one thread for each thread."""
+    """Return a run of the model as in `regard translate --engine ctranslate2`, with one worker for each thread."""
     from regard.translate.backends.ctranslate2 import CTranslate2Model
 
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ def make_ctranslate2_run(model: Seq2Seq, work: Workload, precision: str, with_sh
 def export_ctranslate2(
     model: Seq2Seq, work: Workload, folder: Path, precision: str, with_shortlist: bool = False
 ) -> None:
-    """Writes a Transformer that never ends a target by itself, for CTranslate2."""
+    """Export a Transformer that never ends a target by itself to CTranslate2."""
     from regard.fast.ctranslate2 import VMAP, export, spelt
 
     with torch.no_grad():
@@ -133,14 +133,14 @@ def export_ctranslate2(
 
 
 def make_training_run(model: Seq2Seq, work: Workload, mixed: bool) -> Run:
-    """Forward, backward and the optimizer that a recipe with `optimizer: adam` has."""
+    """Return an update: forward, backward and the optimizer of a recipe with `optimizer: adam`."""
     adam = build_optimizer(model.train(), TrainingSettings(optimizer="adam", learning_rate=1e-6))
     sources, targets, lengths = work.make_sources(), work.make_targets(), torch.full((PAIRS,), TOKENS)
-    given, wanted = targets[:, :-1], targets[:, 1:]
+    target_in, target_out = targets[:, :-1], targets[:, 1:]
 
     def loss() -> Any:
         with halved() if mixed else nullcontext():
-            return model.loss_sum(sources, lengths, given, wanted) / work.tokens
+            return model.loss_sum(sources, lengths, target_in, target_out) / work.tokens
 
     return make_update_run(adam, loss)
 

@@ -1,4 +1,4 @@
-"""Sockeye, of which there is nothing but Transformers; it is here for training."""
+"""Worker of Sockeye, which has only Transformers; for training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.peers.workloads import DROPOUT, PAIRS, SMOOTHING, TOKENS, ModelS
 
 
 def build_run(work: Workload) -> Run | None:
-    """The work."""
+    """Return a function that runs the workload once; None if the toolkit has no such model."""
     if work.task != "train" or work.model == "rnn":
         return None
     model = SockeyeModel(make_config(work.sizes)).train()
@@ -34,7 +34,7 @@ def build_run(work: Workload) -> Run | None:
 
 
 def make_config(sizes: ModelSizes) -> ModelConfig:
-    """Its configuration: pre-norm, which is its default, and one matrix for all words."""
+    """Return its configuration: pre-norm, which is its default, and one matrix for all embeddings."""
     half = TransformerConfig(
         model_size=sizes.size,
         attention_heads=sizes.heads,

@@ -1,4 +1,4 @@
-"""transformers: Marian, whose post-norm Transformer is that of the paper."""
+"""Worker of transformers: Marian, a post-norm Transformer as in the paper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAD, EOS = 0, 3
 
 
 def build_run(work: Workload) -> Run | None:
-    """The work."""
+    """Return a function that runs the workload once; None if the toolkit has no such model."""
     sizes = work.sizes
     if work.model == "rnn":
         return None
@@ -44,7 +44,7 @@ def build_run(work: Workload) -> Run | None:
 
 
 def make_decoding_run(model: Any, work: Workload) -> Run:
-    """Its `generate`."""
+    """Return a decoding run of its `generate`."""
     sources = work.make_sources()
     mask = torch.ones_like(sources)
 
@@ -64,7 +64,7 @@ def make_decoding_run(model: Any, work: Workload) -> Run:
 
 
 def make_training_run(model: Any, work: Workload) -> Run:
-    """Its logits and its trainer's optimizer; the loss is PyTorch's, since its own has no label smoothing."""
+    """Return a training run with its trainer's optimizer and PyTorch's loss: its own has no label smoothing."""
     adam = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)
     sources, targets = work.make_sources(), work.make_targets()
     mask = torch.ones_like(sources)

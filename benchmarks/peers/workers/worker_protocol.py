@@ -1,10 +1,10 @@
-"""What a worker and its driver say to each other, line by line over stdin and stdout.
+"""Protocol between a worker and its driver, line by line over stdin and stdout.
 
-    run decode-rnn-4         the seconds of one run, and those of the processor's; `none` where there is no such work
-    operations decode-rnn-4  how many additions and multiplications PyTorch's products make in one run
-    peak                     operations a second in a large product in fp32, by both clocks
+    run decode-rnn-4         wall-clock and processor seconds of one run; `none` if the toolkit has no such workload
+    operations decode-rnn-4  operations of PyTorch's matrix products in one run
+    peak                     operations per second of a large product in fp32, by both clocks
 
-While it waits a worker sleeps in read(), so that the one at work has the machine for itself.
+A waiting worker sleeps in read(), so that the running one has the machine for itself.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.peers.workloads import LENGTH, SENTENCES, Workload
 
 Run = Callable[[], list[int] | float]  # decoding: the tokens of each target of whole batches; training: a token's loss
-MIN_SECONDS = 0.5  # seconds that a measurement lasts at least
+MIN_SECONDS = 0.5  # minimum length of a measurement
 
 
 def answer_requests(build: Callable[[Workload], Run | None]) -> None:
-    """Answers until nobody asks any more; `build` has None for a work that is not the contestant's."""
+    """Answer requests until stdin is closed; `build` returns None for a workload that the contestant does not have."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a library prints is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with answers
     torch.manual_seed(0)
     bench = WorkerBench(build)
     for line in sys.stdin:
@@ -43,7 +43,7 @@ def answer_requests(build: Callable[[Workload], Run | None]) -> None:
 
 
 def make_update_run(optimizer: Any, loss: Callable[[], Any]) -> Run:
-    """One update: forward, backward, the optimizer's step."""
+    """Return a function that makes one update: forward, backward, optimizer step."""
 
     def run() -> float:
         optimizer.zero_grad(set_to_none=True)
@@ -56,7 +56,7 @@ def make_update_run(optimizer: Any, loss: Callable[[], Any]) -> Run:
 
 
 class WorkerBench:
-    """One work at a time, built and warmed up when it is first asked for."""
+    """Measures one workload at a time, built and warmed up at its first request."""
 
     def __init__(self, build: Callable[[Workload], Run | None]) -> None:
         self.build = build
@@ -65,7 +65,7 @@ class WorkerBench:
         self.last_times = RunTimes(0.0, 0.0)
 
     def prepare_run(self, name: str) -> Run | None:
-        """A work that has been run once, and did what it should."""
+        """Return a workload that has run once with a correct result."""
         if name != self.name:
             self.work, self.name = None, ""
             self.work = self.build(Workload.parse_name(name))
@@ -76,12 +76,12 @@ class WorkerBench:
         return self.work
 
     def run(self, name: str) -> str:
-        """Seconds of one run, the mean over as many as it takes to measure well."""
+        """Return the mean seconds of as many runs as take MIN_SECONDS."""
         work = self.prepare_run(name)
         if work is None:
             return "none"
         if self.last_times.wall < MIN_SECONDS:
-            work()  # threads and caches come back from their sleep
+            work()  # wakes up threads and fills caches
         times = [measure_run(work)]
         while sum(one.wall for one in times) < MIN_SECONDS:  # of several batches at once, so much of each
             times.append(measure_run(work))
@@ -89,7 +89,7 @@ class WorkerBench:
         return f"{self.last_times.wall!r} {self.last_times.processor!r}"
 
     def operations(self, name: str) -> str:
-        """Of all products of matrices in one batch, on one thread: the counter knows of no others."""
+        """Return the operations of all matrix products of a batch, on one thread: the counter sees no others."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         work = self.build(Workload.parse_name(name))
@@ -102,21 +102,21 @@ class WorkerBench:
         return str(counter.get_total_flops())
 
     def peak(self) -> str:
-        """Of a product that is large enough to come near it."""
+        """Return the operations per second of a product that is large enough to come near the limit."""
         left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
         times = [measure_run(lambda: left @ right) for _ in range(40)]
         return " ".join(repr(2 * 1024**3 / min(clock)) for clock in zip(*times, strict=True))
 
 
 class RunTimes(NamedTuple):
-    """Seconds by the clock, and those that processors spent on this process, all of its threads together."""
+    """Wall-clock seconds, and processor seconds of all threads of the process."""
 
     wall: float
     processor: float
 
 
 def measure_run(work: Callable[[], object]) -> RunTimes:
-    """How long one batch takes: whoever decodes several at once may share their time among them."""
+    """Measure one batch; the time of a run of several batches is divided by their number."""
     wall, processor = time.perf_counter(), time.process_time()
     done = work()
     many = len(done) // SENTENCES if isinstance(done, list) else 1
@@ -124,7 +124,7 @@ def measure_run(work: Callable[[], object]) -> RunTimes:
 
 
 def check_result(work: Workload, done: list[int] | float) -> None:
-    """Refuses a contestant that did something else."""
+    """Raise ValueError if a contestant computed something else."""
     if isinstance(done, float):
         chance = math.log(work.sizes.vocabulary_size)
         if not 0.5 * chance < done < 2 * chance:
