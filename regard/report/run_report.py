@@ -4,34 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regard.evaluate import LengthGroup, bleu_by_length
 from regard.evaluate.translation_metrics import choose_selection_metric
-from regard.plot import (
-    PredictedSeries,
-    plot_heatmap,
-    plot_predicted_series,
-    write_figure,
-)
+from regard.plot import plot_heatmap, plot_predicted_series, write_figure
 from regard.report.html import (
     OVERLAY_CAPTION,
+    SERIES_CAPTION,
     WORD_WEIGHTS_CAPTION,
     ReportSample,
     format_prediction,
     format_run_page,
+    format_series,
     format_translation_page,
 )
-from regard.report.svg_charts import SERIES_CAPTION, plot_svg_series
 from regard.runs import Run
 from regard.runs.summary import summarize_run
 from regard.search import Floats
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.tasks import TASKS, Task, get_task
 from regard.translate import Translation, Translator, compute_attention_by_head, load
-
-if TYPE_CHECKING:
-    pass
 
 SAMPLES = 5
 MAX_BLEU_SENTENCES = 200  # dev sentences translated for BLEU by length
@@ -53,30 +46,14 @@ def _write_prediction_report(run: Run, task: Task) -> Path:
         prediction.make_series(example.reference) for example, prediction in zip(examples, predictions, strict=True)
     ]
     if any(series):
-        return _write_series_report(run, series)
-    sections = [
-        format_prediction(example, prediction) for example, prediction in zip(examples, predictions, strict=True)
-    ]
-    caption = (
-        OVERLAY_CAPTION if any(prediction.make_image_overlay() for prediction in predictions) else WORD_WEIGHTS_CAPTION
-    )
-    return _write_html(run, format_run_page(run, _describe_best_checkpoint(run), "", caption, sections))
-
-
-def _write_series_report(run: Run, examples: Sequence[Sequence[PredictedSeries]]) -> Path:
-    for number, series in enumerate(examples, 1):
-        write_figure(plot_predicted_series(series), run.folder / "samples" / f"series-{number}.png")
-    return _write_html(
-        run,
-        format_run_page(
-            run,
-            _describe_best_checkpoint(run),
-            "",
-            SERIES_CAPTION,
-            list(map(plot_svg_series, examples)),
-            "Predictions",
-        ),
-    )
+        for number, one in enumerate(series, 1):
+            write_figure(plot_predicted_series(one), run.folder / "samples" / f"series-{number}.png")
+        heading, caption, sections = "Predictions", SERIES_CAPTION, list(map(format_series, series))
+    else:
+        has_images = any(prediction.make_image_overlay() for prediction in predictions)
+        heading, caption = "Attention", OVERLAY_CAPTION if has_images else WORD_WEIGHTS_CAPTION
+        sections = list(map(format_prediction, examples, predictions))
+    return _write_html(run, format_run_page(run, _describe_best_checkpoint(run), sections, caption, heading=heading))
 
 
 def _write_translation_report(run: Run) -> Path:
@@ -88,18 +65,15 @@ def _write_translation_report(run: Run) -> Path:
     translations = translator.translate(sources[:SAMPLES])
     for number, translation in enumerate(translations, 1):
         write_heatmap(translation, run.folder / "samples" / f"attention-{number}.png")
-    both = zip(translations, references, strict=False)
     samples = [
         ReportSample(translation, reference, compute_head_attention(translator, translation))
-        for translation, reference in both
+        for translation, reference in zip(translations, references, strict=False)
     ]
-    # Without spaces between words BLEU means nothing, so there is no chart of it.
-    if choose_selection_metric(references, config.data.target) != "bleu":
-        return write_translation_page(run, _describe_best_checkpoint(run), samples)
-    greedy = [output.text for output in translator.translate(sources, beam=1, alignments=False)]
-    return write_translation_page(
-        run, _describe_best_checkpoint(run), samples, bleu_by_length(sources, greedy, references)
-    )
+    groups: Sequence[LengthGroup] = ()
+    if choose_selection_metric(references, config.data.target) == "bleu":  # it means nothing without spaces
+        greedy = [output.text for output in translator.translate(sources, beam=1, alignments=False)]
+        groups = bleu_by_length(sources, greedy, references)
+    return write_translation_page(run, _describe_best_checkpoint(run), samples, groups)
 
 
 def compute_head_attention(translator: Translator, translation: Translation) -> dict[str, Floats]:
@@ -110,12 +84,8 @@ def compute_head_attention(translator: Translator, translation: Translation) -> 
     """
     if translation.attention is None or translation.source_tokens.count(SPECIAL_TOKENS[EOS]) != 1:
         return {}
-    attention_by_head = compute_attention_by_head(translator, translation.source, translation.text)
-    return (
-        attention_by_head
-        if all(attention.shape == translation.attention.shape for attention in attention_by_head.values())
-        else {}
-    )
+    heads = compute_attention_by_head(translator, translation.source, translation.text)
+    return heads if all(head.shape == translation.attention.shape for head in heads.values()) else {}
 
 
 def write_translation_page(

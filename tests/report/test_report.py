@@ -12,8 +12,7 @@ import yaml
 
 from regard.evaluate import LengthGroup
 from regard.report import ReportSample, format_translation_page
-from regard.report.html import format_length_chart, format_sample
-from regard.report.svg_charts import HEIGHT, WIDTH, plot_svg_curve
+from regard.report.html import FRAME, format_curve, format_length_chart, format_sample
 from regard.runs import Run
 from regard.translate import Translation
 
@@ -159,7 +158,7 @@ def test_chart_has_a_point_per_measurement(tmp_path: Path) -> None:
     assert bleu[0][1] > bleu[1][1], "y grows downwards"
     assert [x for x, _ in loss] == sorted(x for x, _ in loss)
     assert loss[1][0] - loss[0][0] == pytest.approx(loss[2][0] - loss[1][0], abs=0.11)
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for curve in curves for x, y in curve)
+    assert all(0 <= x <= FRAME.width and 0 <= y <= FRAME.height for curve in curves for x, y in curve)
 
 
 def test_chart_title_shows_the_last_value(tmp_path: Path) -> None:
@@ -204,15 +203,15 @@ def test_charts_leave_out_nan_and_infinity(tmp_path: Path) -> None:
     ids=str,
 )
 def test_chart_points_stay_inside_the_frame(values: list[tuple[float, float]]) -> None:
-    walk = ParsedPage(plot_svg_curve("a < b", values))
+    walk = ParsedPage(format_curve("a < b", values))
     (curve,) = walk.all("polyline")
     assert len(parse_points(curve)) == len(values)
-    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in parse_points(curve))
+    assert all(0 <= x <= FRAME.width and 0 <= y <= FRAME.height for x, y in parse_points(curve))
     assert "a < b " in walk.text
 
 
 def test_chart_without_values_is_empty() -> None:
-    assert plot_svg_curve("t", []) == ""
+    assert format_curve("t", []) == ""
 
 
 def test_attention_table_has_a_cell_per_weight(tmp_path: Path) -> None:

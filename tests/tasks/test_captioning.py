@@ -26,7 +26,7 @@ import regard
 from regard.errors import UserError
 from regard.evaluate import bleu, bleu_multi_reference, chrf, chrf_multi_reference
 from regard.plot import AttentionOverlay, plot_attention_overlay
-from regard.report.html import format_image_attention
+from regard.report.html import format_overlay
 from regard.runs import Run
 from regard.special_tokens import BOS, EOS
 from regard.synthetic.captioning import (
@@ -655,12 +655,12 @@ def test_overlay_is_lightest_where_attention_is_highest() -> None:
     overlay = AttentionOverlay(random_pixels(4, 4), ["<b>", "dog"], attention)
     np.testing.assert_allclose(overlay.compute_opacity(0), [[0, 0.4], [0.4, 0.8]], atol=1e-6)
     np.testing.assert_allclose(overlay.compute_opacity(1), 0.8, atol=1e-6)
-    html = format_image_attention(overlay)
+    html = format_overlay(overlay)
     assert "&lt;b&gt;" in html
     assert "<b><b>" not in html
     assert html.count("<rect") == 8
     assert html.count("<image ") == 1
-    bare = format_image_attention(overlay._replace(pixels=None))
+    bare = format_overlay(overlay._replace(pixels=None))
     assert "<image" not in bare
     assert bare.count("class=blank") == 2
     for one in (
