@@ -6,12 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from regard.evaluate import Link
 from regard.search import Floats
-
-Bools = npt.NDArray[np.bool_]
 
 
 class Alignment(NamedTuple):

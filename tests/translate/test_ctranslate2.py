@@ -29,7 +29,7 @@ from regard.errors import UserError
 from regard.fast.ctranslate2 import distinct, export
 from regard.models import Seq2Seq, build
 from regard.runs import Run
-from regard.search import Hypothesis, Scorer, score_targets, search
+from regard.search import Hypothesis, Scorer, SearchOptions, score_targets, search
 from regard.special_tokens import BOS, EOS, PAD
 from regard.translate import load
 from regard.translate.backends.ctranslate2 import (
@@ -126,7 +126,7 @@ def test_each_target_is_truncated_at_its_own_limit(beam: int, tmp_path: Path) ->
 
 def test_truncated_targets_are_returned_only_where_none_ended(tmp_path: Path) -> None:
     runtime = export_and_load(make_biased_transformer("post-norm-tied", ENDING), tmp_path / "model")
-    found = runtime._search_within_limit(2, make_source_ids(), 5, RANKING, False)
+    found = runtime.search_within_limit(make_source_ids(), 2, SearchOptions(attention=False))
     ended = [{one.tokens[-1] == EOS for one in some} for some in found]
     assert {True} in ended
     assert {True, False} not in ended

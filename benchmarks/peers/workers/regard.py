@@ -23,7 +23,7 @@ from regard.models import Seq2Seq, build
 from regard.models.rnn_common import RecurrentEncoder
 from regard.nn import LSTMCell, Recurrent
 from regard.recipes import TrainingSettings
-from regard.search import Scorer, search, search_restricted
+from regard.search import SearchOptions, search, search_restricted
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.training.optimizer import build_optimizer
 from regard.translate.backends.threads import map_in_threads
@@ -108,7 +108,7 @@ def make_ctranslate2_run(model: Seq2Seq, work: Workload, precision: str, with_sh
     sources = work.make_sources().tolist() * torch.get_num_threads()
 
     def run() -> list[int]:
-        found = runtime._search_within_limit(LENGTH, sources, work.beam, Scorer(), False)
+        found = runtime.search_within_limit(sources, LENGTH, SearchOptions(beam=work.beam, attention=False))
         return [len(some[0].tokens) for some in found]
 
     return run

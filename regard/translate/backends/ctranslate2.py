@@ -102,79 +102,64 @@ class CTranslate2Model:
 
         The maximum length of a target is that of `SearchOptions`.
         """
-        if not 1 <= n_best <= beam:
-            raise ValueError(f"n_best must be between 1 and the beam: n_best {n_best}, beam {beam}")
+        options = SearchOptions(beam=beam, n_best=n_best, length_penalty=ranking.length_penalty, attention=attention)
         longest = max(map(len, sources), default=0)
         if longest > self.max_positions:
             raise UserError(f"a source has {longest} tokens, but an exported model reads at most {self.max_positions}")
-        limits = [min(limit, self.max_positions) for limit in SearchOptions().max_lengths([*map(len, sources)])]
-        hypotheses = self._search_within_limit(max(limits, default=0), sources, beam, ranking, attention)
+        limits = [min(limit, self.max_positions) for limit in options.max_lengths([*map(len, sources)])]
+        hypotheses = self.search_within_limit(sources, max(limits, default=0), options)
         # One call has one length limit: sources whose target exceeds their own limit are searched again with it.
         sizes = [max(len(hypothesis.tokens) for hypothesis in of_source[:n_best]) for of_source in hypotheses]
         too_long = [row for row, limit in enumerate(limits) if sizes[row] > limit]
         for limit in {limits[row] for row in too_long}:
             rows = [row for row in too_long if limits[row] == limit]
-            again = self._search_within_limit(limit, [sources[row] for row in rows], beam, ranking, attention)
+            again = self.search_within_limit([sources[row] for row in rows], limit, options)
             for row, of_source in zip(rows, again, strict=True):
                 hypotheses[row] = of_source
         return [of_source[:n_best] for of_source in hypotheses]
 
-    def _search_within_limit(
-        self,
-        limit: int,
-        sources: Sequence[Sequence[int]],
-        beam: int,
-        ranking: Scorer,
-        attention: bool,
+    def search_within_limit(
+        self, sources: Sequence[Sequence[int]], limit: int, options: SearchOptions
     ) -> list[list[Hypothesis]]:
         """Return all hypotheses that ended or were cut off at the limit, the best first."""
-        hypotheses = self._search_once(limit, sources, beam, ranking, attention)
+        hypotheses, ranking = self._search_once(sources, limit, options), Scorer(options.length_penalty)
         # CTranslate2 stops when as many hypotheses have ended as the beam size. An empty one ends before all others and
         # may displace the best, so its source is searched again without it.
         empty = {
             row: hypothesis
             for row, of_source in enumerate(hypotheses)
             for hypothesis in of_source
-            if beam > 1 and hypothesis.tokens == [EOS]
+            if options.beam > 1 and hypothesis.tokens == [EOS]
         }
-        longer = self._search_once(limit, [sources[row] for row in empty], beam, ranking, attention, 1)
+        longer = self._search_once([sources[row] for row in empty], limit, options, min_length=1)
         for (row, empty_hypothesis), others in zip(empty.items(), longer, strict=True):
-            rest = math.log(
-                max(-math.expm1(empty_hypothesis.log_prob), 1e-38)
-            )  # EOS was suppressed before the first softmax
-            known_tokens = [hypothesis.tokens for hypothesis in hypotheses[row]]
-            new = [
-                hypothesis
-                for hypothesis in others
-                if hypothesis.tokens[-1] == EOS and hypothesis.tokens not in known_tokens
-            ]
+            # EOS was suppressed before the first softmax.
+            rest = math.log(max(-math.expm1(empty_hypothesis.log_prob), 1e-38))
+            known = [hypothesis.tokens for hypothesis in hypotheses[row]]
             hypotheses[row] += [
-                ranking.score(hypothesis.tokens, hypothesis.log_prob + rest, hypothesis.attention) for hypothesis in new
+                ranking.score(other.tokens, other.log_prob + rest, other.attention)
+                for other in others
+                if other.tokens[-1] == EOS and other.tokens not in known
             ]
             hypotheses[row].sort(key=lambda hypothesis: -hypothesis.score)
         return hypotheses
 
     def _search_once(
-        self,
-        limit: int,
-        sources: Sequence[Sequence[int]],
-        beam: int,
-        ranking: Scorer,
-        attention: bool,
-        min_length: int = 0,
+        self, sources: Sequence[Sequence[int]], limit: int, options: SearchOptions, min_length: int = 0
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of one search for each source, the best first; `min_length` excludes EOS."""
-        results = self._call_ctranslate2(limit, sources, beam, attention, min_length)
-        if not attention:
+        ranking = Scorer(options.length_penalty)
+        results = self._call_ctranslate2(sources, limit, options.beam, options.attention, min_length)
+        if not options.attention:
             return [self._rescore_hypotheses(result, ranking, None) for result in results]
         # In a batched beam search CTranslate2 returns the first row of attention of another sentence. That row is the
         # same for all hypotheses of a source and correct in greedy search, so it is taken from there.
-        firsts = results if beam == 1 else self._call_ctranslate2(1, sources, 1, True)
+        firsts = results if options.beam == 1 else self._call_ctranslate2(sources, 1, 1, True)
         pairs = zip(results, firsts, strict=True)
         return [self._rescore_hypotheses(result, ranking, first.attention[0][0]) for result, first in pairs]
 
     def _call_ctranslate2(
-        self, limit: int, sources: Sequence[Sequence[int]], beam: int, attention: bool, min_length: int = 0
+        self, sources: Sequence[Sequence[int]], limit: int, beam: int, attention: bool, min_length: int = 0
     ) -> list[Any]:
         results: list[Any] = self.translator.translate_batch(
             [[self.source_vocabulary[id] for id in source] for source in sources],
