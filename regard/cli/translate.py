@@ -104,7 +104,7 @@ def translate(
         with exit_on_broken_pipe(), open_translator(folders, translation_options) as translate_chunks:
             write_translated_document(document, translate_chunks, resolve_languages(folders[:1], None, None))
         return
-    chunks, writer = read_line_chunks(files, LINES_PER_CHUNK), TranslationWriter(n_best, output_format)
+    chunks, writer = read_line_chunks(files, LINES_PER_CHUNK), TranslationWriter(n_best, output_format, tags)
     with exit_on_broken_pipe(), open_translator(folders, translation_options) as translate_chunks:
         for translations in show_line_progress(translate_chunks(chunks)):
             writer.write(translations)
@@ -157,9 +157,10 @@ def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Tra
 class TranslationWriter:
     """Write translations to standard output, and count empty, truncated and unaligned ones."""
 
-    def __init__(self, n_best: int, output_format: str) -> None:
+    def __init__(self, n_best: int, output_format: str, tags: bool = False) -> None:
         self.n_best = n_best
         self.output_format = output_format
+        self.tags = tags
         self.num_written = 0
         self.num_truncated = 0  # cut off at the maximum length
         self.num_empty = self.num_sources = 0  # empty translations; sources with text
@@ -172,12 +173,18 @@ class TranslationWriter:
             sys.stdout.write("".join(line + "\n" for line in self._format_lines(translation)))
             self.num_written += 1
             self.num_truncated += not translation.ended
-            has_text = bool(translation.source.strip())
+            has_text = self._has_text(translation.source)
             self.num_sources += has_text
-            self.num_empty += has_text and not translation.text.strip()
+            self.num_empty += has_text and not self._has_text(translation.text)
             self.num_unaligned += translation.unaligned_tags > 0
             self.num_untranslated += translation.untranslated > 0
         sys.stdout.flush()
+
+    def _has_text(self, text: str) -> bool:
+        """Return True if there is more than white space and, with --tags, tags."""
+        from regard.translate.markup import ANY_TAG
+
+        return bool((ANY_TAG.sub("", text) if self.tags else text).strip())
 
     def iterate_warnings(self) -> Iterator[str]:
         """Yield a warning for empty translations, unaligned tags and untranslated sentences."""

@@ -828,6 +828,9 @@ def test_translate_reports_empty_translations_and_unaligned_tags(capsys: pytest.
     lines.write([Translation("c", "c", untranslated=1)])
     assert "1 of 5 translations keep sentences of the source" in list(lines.iterate_warnings())[-1]
     assert capsys.readouterr().out == "\n\nx\n<b>x</b>\nc\n"
+    lines = TranslationWriter(1, "text", tags=True)
+    lines.write([Translation("<b>a</b>", "<b></b>"), Translation("<br/>", "<br/>")])
+    assert list(lines.iterate_warnings()) == ["all 1 translations are empty"]
 
 
 def test_translate_keeps_the_format_of_documents(command: Command, run: Run, tmp_path: Path) -> None:
