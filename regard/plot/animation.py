@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from regard.plot.heatmap import Floats, escape_dollar_signs, hide_axes_frame, label_source_words
+from regard.plot.heatmap import Floats, hide_axes_frame, label_source_words, plot_weight_bars
 from regard.plot.matplotlib_figure import make_figure
 
 if TYPE_CHECKING:
@@ -43,29 +43,14 @@ def _plot_frame(figure: Figure, steps_so_far: Sequence[DecodingStep], source: Se
     """Plot the last of the given steps, below the tokens written so far."""
     figure.clear()
     step = steps_so_far[-1]
-    figure.suptitle(
-        escape_dollar_signs(" ".join(step_so_far.token for step_so_far in steps_so_far)),
-        ha="left",
-        x=0.02,
-        fontsize="large",
-    )
+    figure.suptitle(" ".join(one.token for one in steps_so_far), ha="left", x=0.02, fontsize="large")
     rows = figure.subplots(4, 1, height_ratios=(2.4, 0.5, 0.5, 2.2))
-    _plot_source_weights(rows[0], step, source)
+    plot_weight_bars(rows[0], step.weights, len(source))
+    rows[0].set_ylabel("attention")
+    label_source_words(rows[0], source)
     _plot_vector(rows[1], step.state, "state")
     _plot_vector(rows[2], step.context, "context")
     _plot_candidates(rows[3], step)
-
-
-def _plot_source_weights(axes: Axes, step: DecodingStep, source: Sequence[str]) -> None:
-    """Plot attention weights as bars over the source words."""
-    if step.weights is not None:
-        axes.bar(range(len(source)), step.weights, color="tab:blue")
-    axes.set_ylim(0, 1)
-    axes.set_xlim(-0.6, len(source) - 0.4)
-    axes.set_ylabel("attention")
-    label_source_words(axes, source)
-    axes.tick_params(length=0)
-    hide_axes_frame(axes)
 
 
 def _plot_vector(axes: Axes, vector: Floats | None, name: str) -> None:
@@ -84,7 +69,7 @@ def _plot_candidates(axes: Axes, step: DecodingStep) -> None:
     words, probabilities = [word for word, _ in step.candidates], [probability for _, probability in step.candidates]
     colours = ["tab:orange" if word == step.token else "0.8" for word in words]
     axes.barh(range(len(words)), probabilities, color=colours)
-    axes.set_yticks(range(len(words)), [escape_dollar_signs(word) for word in words])
+    axes.set_yticks(range(len(words)), words)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_xlabel("probability of the next word")

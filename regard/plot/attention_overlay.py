@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.plot.heatmap import Floats, escape_dollar_signs
+from regard.plot.heatmap import Floats
 from regard.plot.matplotlib_figure import make_figure
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ class AttentionOverlay(NamedTuple):
     def compute_opacity(self, word: int) -> Floats:
         """Return the opacity of the dark layer in each cell, (rows, columns): 0 at the highest weight of the word."""
         weights = self.weights[word]
-        highest = float(weights.max(initial=0.0))
-        opacity: Floats = (MAX_OPACITY * (1 - weights / highest if highest > 0 else np.ones_like(weights))).astype(
-            np.float32
-        )
+        highest = max(float(weights.max(initial=0.0)), np.finfo(np.float32).tiny)
+        opacity: Floats = (MAX_OPACITY * (1 - weights / highest)).astype(np.float32)
         return opacity
 
     def encode_png(self) -> bytes | None:
@@ -62,7 +60,7 @@ def plot_attention_overlay(overlay: AttentionOverlay) -> Figure:
 
 
 def _plot_word_overlay(axes: Axes, overlay: AttentionOverlay, word: int) -> None:
-    axes.set_title(escape_dollar_signs(overlay.words[word]), fontsize="small")
+    axes.set_title(overlay.words[word], fontsize="small")
     rows, columns = overlay.weights.shape[1:]
     if overlay.pixels is None:
         axes.imshow(overlay.weights[word], cmap="Blues", vmin=0)
@@ -136,4 +134,4 @@ def _plot_word(figure: Figure, x: float, y: float, word: str, darkness: float) -
 
     shade = {"facecolor": colormaps["Blues"](darkness), "edgecolor": "none", "pad": 2.0}
     colour = "white" if darkness > 0.6 else "black"
-    figure.text(x, y, escape_dollar_signs(word), family="monospace", fontsize=8, va="center", color=colour, bbox=shade)
+    figure.text(x, y, word, family="monospace", fontsize=8, va="center", color=colour, bbox=shade)

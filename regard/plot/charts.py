@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from regard.evaluate import LengthGroup
-from regard.plot.heatmap import escape_dollar_signs, hide_axes_frame
+from regard.plot.heatmap import hide_axes_frame
 from regard.plot.matplotlib_figure import make_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -34,20 +35,17 @@ def plot_bars(
     figure = make_figure(figsize=(6.4, 1.0 + 0.34 * len(values)), layout="constrained", dpi=110)
     axes = figure.add_subplot()
     names = list(values)
-    errors = [(deviations or {}).get(name, 0.0) for name in names] if deviations else None
+    errors = [deviations.get(name, 0.0) for name in names] if deviations else None
     bars = axes.barh(range(len(names)), list(values.values()), color="tab:blue", height=0.6, xerr=errors, ecolor="0.25")
     axes.bar_label(bars, [f" {value:.4g}" for value in values.values()], fontsize="small", color="0.25")
-    published_by_row = {names.index(name): value for name, value in (published or {}).items()}
-    if published_by_row:
-        x, y = list(published_by_row.values()), list(published_by_row)
+    if published:
+        x, y = list(published.values()), [names.index(name) for name in published]
         axes.plot(x, y, "D", color="0.15", markersize=6, markeredgecolor="white", label="paper", linestyle="none")
         axes.legend(frameon=False, fontsize="small", loc="lower right", bbox_to_anchor=(1.0, 1.0))
-    axes.set_yticks(range(len(names)), [escape_dollar_signs(name) for name in names])
+    axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.grid(axis="x", color="0.9")
     axes.set_axisbelow(True)
-    axes.set_title(escape_dollar_signs(title), fontsize="medium", loc="left")
-    hide_axes_frame(axes)
+    _style_chart(axes, title, grid_axis="x")
     return figure
 
 
@@ -65,7 +63,7 @@ def plot_curves(
     axes = figure.add_subplot()
     for (name, points), marker, dash in zip(lines.items(), cycle(MARKERS), cycle(DASHES), strict=False):
         x, y = ([point[axis] for point in points] for axis in (0, 1))
-        axes.plot(x, y, marker=marker, linestyle=dash, label=escape_dollar_signs(name))
+        axes.plot(x, y, marker=marker, linestyle=dash, label=name)
     if log_scale:
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -78,10 +76,8 @@ def plot_curves(
         axes.set_ylim(bottom=0)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
-    axes.grid(axis="y", color="0.9")
-    axes.set_title(escape_dollar_signs(title), fontsize="medium", loc="left")
     axes.legend(frameon=False, fontsize="small")
-    hide_axes_frame(axes)
+    _style_chart(axes, title)
     return figure
 
 
@@ -90,14 +86,13 @@ def plot_bleu_by_length(systems: Mapping[str, Sequence[LengthGroup]]) -> Figure:
     figure = make_figure(figsize=(6.4, 3.8), layout="constrained", dpi=150)
     axes = figure.add_subplot()
     for name, groups in systems.items():
-        axes.plot(range(len(groups)), [group.bleu for group in groups], marker="o", label=escape_dollar_signs(name))
+        axes.plot(range(len(groups)), [group.bleu for group in groups], marker="o", label=name)
     first = next(iter(systems.values()))
     axes.set_xticks(range(len(first)), [f"{group.words}\n{group.pairs:,} pairs" for group in first])
     axes.set_xlabel("words of the source")
     axes.set_ylabel("BLEU")
     axes.set_ylim(bottom=0)
-    axes.grid(axis="y", color="0.9")
-    hide_axes_frame(axes)
+    _style_chart(axes)
     if len(systems) > 1:
         axes.legend(frameon=False)
     return figure
@@ -113,12 +108,17 @@ class PredictedSeries(NamedTuple):
 def plot_predicted_series(series: Sequence[PredictedSeries]) -> Figure:
     """Plot reference and prediction of each series, one panel below the other."""
     figure = make_figure(figsize=(7.2, 2.2 * len(series)), layout="constrained", dpi=150)
-    for number, one in enumerate(series, 1):
-        axes = figure.add_subplot(len(series), 1, number)
+    for axes, one in zip(figure.subplots(len(series), squeeze=False).flat, series, strict=True):
         axes.plot(one.reference, color="0.6", linewidth=3, label="reference")
         axes.plot(one.prediction, color="C0", linewidth=1.2, label="model")
-        axes.grid(axis="y", color="0.9")
-        hide_axes_frame(axes)
+        _style_chart(axes)
     axes.set_xlabel("time step")
     figure.axes[0].legend(frameon=False, ncols=2)
     return figure
+
+
+def _style_chart(axes: Axes, title: str = "", grid_axis: Literal["x", "y"] = "y") -> None:
+    """Hide the frame of a chart and show grid lines across the axis of values."""
+    axes.grid(axis=grid_axis, color="0.9")
+    axes.set_title(title, fontsize="medium", loc="left")
+    hide_axes_frame(axes)

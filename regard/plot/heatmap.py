@@ -33,7 +33,7 @@ def plot_heatmap(attention: Floats, source: Sequence[str], target: Sequence[str]
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize="small", length=0)
     if title:
-        figure.suptitle(escape_dollar_signs(title), fontsize="medium")
+        figure.suptitle(title, fontsize="medium")
     return figure
 
 
@@ -46,19 +46,18 @@ def plot_heatmaps(
     size = across * (1.4 + 0.3 * len(source)), down * (1.4 + 0.26 * len(target))
     figure = make_figure(figsize=size, layout="constrained", dpi=100)
     grid = figure.subplots(down, across, squeeze=False)
-    for index, axes in enumerate(grid.flat):
-        if index >= len(attentions):
-            axes.set_axis_off()
+    for axes in grid.flat[len(attentions) :]:
+        axes.set_axis_off()
     for axes, (name, attention) in zip(grid.flat, attentions.items(), strict=False):
         _plot_matrix(axes, attention, source, target)
-        axes.set_xlabel(escape_dollar_signs(name), fontsize="medium")
+        axes.set_xlabel(name, fontsize="medium")
     return figure
 
 
 def _plot_matrix(axes: Axes, attention: Floats, source: Sequence[str], target: Sequence[str]) -> AxesImage:
     image = axes.imshow(attention, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     label_source_words(axes, source)
-    axes.set_yticks(range(len(target)), [escape_dollar_signs(word) for word in target])
+    axes.set_yticks(range(len(target)), target)
     axes.set_xticks(np.arange(len(source) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(target) + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=1)
@@ -73,37 +72,35 @@ def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequen
     figure = make_figure(figsize=size, layout="constrained", dpi=150)
     rows = figure.subplots(len(target), 1, squeeze=False)[:, 0]
     for step, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
-        axes.bar(range(len(source)), weights, color="tab:blue")
-        axes.set_ylim(0, 1)
-        axes.set_xlim(-0.6, len(source) - 0.4)
-        axes.set_yticks([])
+        plot_weight_bars(axes, weights, len(source))
         axes.set_xticks([])
-        axes.set_ylabel(escape_dollar_signs(word), rotation=0, ha="right", va="center")
-        hide_axes_frame(axes)
+        axes.set_yticks([])
+        axes.set_ylabel(word, rotation=0, ha="right", va="center")
         axes.spines["bottom"].set_visible(True)
         if step == 0:
             label_source_words(axes, source)
-            axes.tick_params(length=0)
     return figure
+
+
+def plot_weight_bars(axes: Axes, weights: Floats | None, count: int) -> None:
+    """Plot attention weights over `count` source words as bars; leave the plot empty without weights."""
+    if weights is not None:
+        axes.bar(range(count), weights, color="tab:blue")
+    axes.set_ylim(0, 1)
+    axes.set_xlim(-0.6, count - 0.4)
+    axes.tick_params(length=0)
+    hide_axes_frame(axes)
 
 
 def label_source_words(axes: Axes, words: Sequence[str]) -> None:
     """Label the x axis above the plot with words, slanted so that they do not overlap."""
-    axes.set_xticks(
-        range(len(words)), [escape_dollar_signs(word) for word in words], rotation=45, ha="left", rotation_mode="anchor"
-    )
+    axes.set_xticks(range(len(words)), words, rotation=45, ha="left", rotation_mode="anchor")
     axes.xaxis.tick_top()
 
 
 def hide_axes_frame(axes: Axes) -> None:
     """Hide the frame of a plot."""
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-
-
-def escape_dollar_signs(text: str) -> str:
-    """Escape dollar signs, which matplotlib would read as the start of a formula."""
-    return text.replace("$", r"\$")
+    axes.spines[:].set_visible(False)
 
 
 def write_figure(figure: Figure, path: Path) -> None:

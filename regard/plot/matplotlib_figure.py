@@ -33,7 +33,7 @@ def _make_figure_class() -> type[Figure]:
     from matplotlib.text import Text
 
     class Picture(Figure):
-        """A figure whose text falls back to other installed fonts; characters that none has are reported once."""
+        """A figure whose text has no formulas and falls back to other fonts; a character without one is reported."""
 
         def draw(self, renderer: Any) -> None:
             for axes in self.axes:
@@ -41,6 +41,7 @@ def _make_figure_class() -> type[Figure]:
             for text in self.findobj(Text):
                 families = dict.fromkeys([*text.get_fontfamily(), *map(_find_fallback_family, text.get_text())])
                 text.set_fontfamily([family for family in families if family is not None])
+                text.set_parse_math(False)  # a dollar sign is a dollar sign
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", r"Glyph \d+ ")
                 super().draw(renderer)
