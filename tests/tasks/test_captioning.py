@@ -488,14 +488,11 @@ def test_cells_of_a_word_apply_to_each_of_its_tokens(tmp_path: Path) -> None:
     picture = save_array(tmp_path / "a.npy", np.ones((2, 2, 3)))
     example = CaptionExample(picture, "a red, cat", caption_files.WordGrounding((2, 2), {1: (3,)}))
     tokenizer = learn_caption_vocabulary([example], VocabularySettings(kind="word", vocabulary=20))
-    captions = CaptionDataset(
-        [EncodedCaption(picture, EYE.compute_grid_shape(*picture.read_shape_and_dtype(), ""), [4])], EYE
-    )
-    assert find_grounded_tokens([example], captions, tokenizer) == [
-        {1: (3,), 2: (3,)}
-    ]  # the comma belongs to the same word
+    grid_shape = EYE.compute_grid_shape(*picture.read_shape_and_dtype(), "")
+    found = find_grounded_tokens(example, grid_shape, tokenizer)
+    assert found == {1: (3,), 2: (3,)}, "the comma belongs to the same word"
     other = example._replace(grounding=caption_files.WordGrounding((1, 4), {}))
-    assert find_grounded_tokens([other], captions, tokenizer) == [{}]  # the truth is of another grid
+    assert find_grounded_tokens(other, grid_shape, tokenizer) == {}, "the truth is of another grid"
 
 
 def test_bleu_takes_any_number_of_references() -> None:

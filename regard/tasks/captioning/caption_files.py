@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -176,17 +177,19 @@ def _is_count(value: object) -> bool:
 
 def add_image_digests(examples: Sequence[CaptionExample]) -> list[CaptionExample]:
     """Return the examples with a content digest of each one's image; each file or row is read once."""
-    digests: dict[tuple[Path, int | None], str] = {}
+    digests = {example.picture.key: example.digest for example in examples if example.digest}
     for example in examples:
         if example.picture.key not in digests:
             digests[example.picture.key] = example.picture.compute_image_digest()
     return [example._replace(digest=digests[example.picture.key]) for example in examples]
 
 
-def group_captions_by_image(examples: Sequence[CaptionExample]) -> dict[ImageFile, list[str]]:
-    """Return all captions of each image; images with equal content count as one."""
+def group_captions_by_image(
+    examples: Sequence[CaptionExample], max_images: int | None = None
+) -> dict[ImageFile, list[str]]:
+    """Return all captions of each image, or of the first `max_images`; images with equal content count as one."""
     first_files: dict[str, ImageFile] = {}
     captions: dict[ImageFile, list[str]] = {}
     for example in add_image_digests(examples):
         captions.setdefault(first_files.setdefault(example.digest, example.picture), []).append(example.caption)
-    return captions
+    return dict(islice(captions.items(), max_images))

@@ -7,12 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import parse_settings
 from regard.data.batch import Seq2SeqBatch, pad_and_shift_targets
@@ -51,13 +53,17 @@ class CaptionSettings(BaseDataSettings):
             raise ValueError(f"patch must be at most image ({self.image} pixels), not {self.patch}")
 
 
+GroundedTokens = Mapping[int, Sequence[int]]  # index of a token -> grid cells that it names
+
+
 class EncodedCaption(NamedTuple):
-    """An image file, the shape of its grid, the token ids of a caption, and a digest of the image."""
+    """An image file, the shape of its grid, the token ids of a caption, a digest of the image, and grounded tokens."""
 
     picture: ImageFile
     grid_shape: GridShape
     caption: Sequence[int]
     digest: str = ""
+    grounded_tokens: GroundedTokens = MappingProxyType({})
 
 
 class CaptionDataset(InMemoryDataset):
@@ -73,6 +79,7 @@ class CaptionDataset(InMemoryDataset):
         """With BPE `dropout`, `tokenizer` segments the captions of each batch anew."""
         self.image_files = [example.picture for example in encoded]
         self.grid_shapes = [example.grid_shape for example in encoded]
+        self.grounded_tokens = [example.grounded_tokens for example in encoded]
         self.captions = RaggedArray.from_rows(example.caption for example in encoded)
         self.preprocessor = preprocessor
         self.tokenizer = tokenizer if dropout else None
@@ -109,14 +116,8 @@ class CaptionDataset(InMemoryDataset):
 
 def pad_image_inputs(image_inputs: Sequence[ImageInput]) -> tuple[Tensor, Tensor]:
     """Return grid features (B, L, F+2), right-padded with zeros, and the number of positions of each image (B,)."""
-    lengths = [len(image_input.position_features) for image_input in image_inputs]
-    table = np.zeros((len(image_inputs), max(lengths), image_inputs[0].position_features.shape[1]), dtype=np.float32)
-    for row, (image_input, length) in enumerate(zip(image_inputs, lengths, strict=True)):
-        table[row, :length] = image_input.position_features
-    return torch.from_numpy(table), torch.tensor(lengths)
-
-
-GroundedTokens = Mapping[int, Sequence[int]]  # index of a token -> grid cells that it names
+    rows = [torch.from_numpy(image_input.position_features) for image_input in image_inputs]
+    return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
 
 
 class CaptionScores(NamedTuple):
@@ -140,13 +141,7 @@ class CaptionScores(NamedTuple):
 
 
 @torch.inference_mode()
-def score_captions(
-    model: Seq2Seq,
-    dataset: CaptionDataset,
-    grounded_tokens: Sequence[GroundedTokens],
-    device: torch.device,
-    batch_tokens: int,
-) -> CaptionScores:
+def score_captions(model: Seq2Seq, dataset: CaptionDataset, device: torch.device, batch_tokens: int) -> CaptionScores:
     """Score the reference captions with teacher forcing; the model must be in evaluation mode."""
 
     def score_batch(rows: Indices) -> CaptionScores:
@@ -161,7 +156,7 @@ def score_captions(
         grounded_weights = [
             float(weights[index, token, list(cells)].sum())
             for index, row in enumerate(rows.tolist())
-            for token, cells in grounded_tokens[row].items()
+            for token, cells in dataset.grounded_tokens[row].items()
         ]
         return CaptionScores(
             loss.item(), (entropy * real).sum().item(), int(real.sum()), sum(grounded_weights), len(grounded_weights)
@@ -216,22 +211,14 @@ def encode_captions(
             raise example.picture.make_error(
                 f"{grid_shape.features:,} features per position, but the others have {features:,}{hint}"
             )
-        encoded.append(EncodedCaption(example.picture, grid_shape, tokenizer.encode(example.caption), example.digest))
+        grounded_tokens = find_grounded_tokens(example, grid_shape, tokenizer)
+        caption = tokenizer.encode(example.caption)
+        encoded.append(EncodedCaption(example.picture, grid_shape, caption, example.digest, grounded_tokens))
     return encoded
 
 
-def find_grounded_tokens(
-    examples: Sequence[CaptionExample], dataset: CaptionDataset, tokenizer: Tokenizer
-) -> list[GroundedTokens]:
-    """Return for each caption the tokens that name grid cells, as far as the data say it."""
-    return [
-        _find_tokens_of_caption(example, grid_shape, tokenizer)
-        for example, grid_shape in zip(examples, dataset.grid_shapes, strict=True)
-    ]
-
-
-def _find_tokens_of_caption(example: CaptionExample, grid_shape: GridShape, tokenizer: Tokenizer) -> GroundedTokens:
-    """Return the grounded tokens of one caption; none if its grid is not the model's."""
+def find_grounded_tokens(example: CaptionExample, grid_shape: GridShape, tokenizer: Tokenizer) -> GroundedTokens:
+    """Return the tokens of a caption that name grid cells; none if the data do not say it for the model's grid."""
     if example.grounding is None or example.grounding.grid != (grid_shape.rows, grid_shape.columns):
         return {}
     _, words = tokenizer.encode_with_word_ids(example.caption)

@@ -14,11 +14,11 @@ from regard.data.indexed_dataset import Indices
 from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError
 from regard.evaluate import bleu_multi_reference, chrf_multi_reference
-from regard.evaluate.translation_metrics import warn_about_bleu
+from regard.evaluate.translation_metrics import choose_selection_metric, score_texts, warn_about_bleu
 from regard.models import Seq2Seq
 from regard.plot import AttentionOverlay, WeightedWords
 from regard.search import Floats, Hypothesis, search
-from regard.tasks.base import Prediction, require_list
+from regard.tasks.base import SAMPLES, Prediction, Validation, ValidationSample, require_list
 from regard.tasks.batched_inference import map_batches_in_order
 from regard.tasks.captioning import caption_files
 from regard.tasks.captioning.dataset import (
@@ -26,7 +26,6 @@ from regard.tasks.captioning.dataset import (
     CaptionSettings,
     compute_exact_match,
     encode_captions,
-    find_grounded_tokens,
     pad_image_inputs,
     score_captions,
 )
@@ -196,8 +195,7 @@ class CaptioningPredictor:
         references, texts = list(groups.values()), [one.text for one in self.caption_images(list(groups))]
         encoded = encode_captions(examples, self.preprocessor, self.tokenizer, self.data.features)
         dataset = CaptionDataset(encoded, self.preprocessor)
-        grounded_tokens = find_grounded_tokens(examples, dataset, self.tokenizer)
-        scores = score_captions(self.model, dataset, grounded_tokens, self.device, self.batch_tokens)
+        scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
         warn_about_bleu([caption for captions in references for caption in captions])
         bleu = bleu_multi_reference(texts, references, self.tokenizer.lowercase)
         chrf = chrf_multi_reference(texts, references, self.tokenizer.lowercase)
@@ -212,6 +210,27 @@ class CaptioningPredictor:
             "loss": scores.mean_loss,
             **scores.compute_metrics(),
         }
+
+    def validate(
+        self, examples: Sequence[caption_files.CaptionExample], dataset: CaptionDataset, max_images: int
+    ) -> Validation:
+        """Return the cross-entropy of all dev captions, and metrics of greedy captions of the first images.
+
+        Captions are scored against all references of their image. BLEU chooses the best checkpoint, or chrF if the
+        references are in a script without spaces between words.
+        """
+        groups = caption_files.group_captions_by_image(examples, max_images)
+        references, predictions = list(groups.values()), self.caption_images(list(groups), beam=1)
+        texts = [prediction.text for prediction in predictions]
+        selection_metric = choose_selection_metric([caption for captions in references for caption in captions])
+        scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
+        metrics = score_texts(texts, references, selection_metric, self.tokenizer.lowercase)
+        metrics["exact"] = compute_exact_match(texts, references, self.tokenizer)
+        samples = [
+            ValidationSample({"image": one.picture.name, "right": " / ".join(captions), "caption": one.text}, one.plot)
+            for one, captions in zip(predictions[:SAMPLES], references, strict=False)
+        ]
+        return Validation(scores.mean_loss, metrics | scores.compute_metrics(), selection_metric, samples)
 
 
 def _to_image_file(source: ImageSource) -> ImageFile:

@@ -13,19 +13,17 @@ import torch
 from regard.config import parse_settings
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
-from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts
+from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric
 from regard.models import Seq2Seq
-from regard.recipes import RunConfig, TrainingSettings
+from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.synthetic.captioning import write_captioning_corpus
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (
-    SAMPLES,
     DevExample,
     PreparedRun,
     Task,
     Validation,
-    ValidationSample,
     choose_inference_device,
     evaluation_mode,
     find_vocabulary_run,
@@ -43,65 +41,18 @@ from regard.tasks.captioning.dataset import (
     CaptionDataset,
     CaptionSettings,
     EncodedCaption,
-    compute_exact_match,
     encode_captions,
-    find_grounded_tokens,
     learn_caption_vocabulary,
     load_caption_vocabulary,
     save_caption_vocabulary,
-    score_captions,
 )
 from regard.tasks.captioning.predictor import CaptioningPredictor
 from regard.tasks.captioning.preprocessing import Backbone, ImagePreprocessor, find_common_backbone
 from regard.tokenizers import Tokenizer, VocabularySettings
 
 
-class CaptionValidator:
-    """Validate on the dev set: cross-entropy of all captions, and greedy captions of some images.
-
-    Greedy captions are scored against all references of their image. BLEU chooses the best checkpoint, or chrF if the
-    captions are in a script without spaces between words.
-    """
-
-    def __init__(
-        self,
-        examples: Sequence[CaptionExample],
-        dataset: CaptionDataset,
-        tokenizer: Tokenizer,
-        data: CaptionSettings,
-        training: TrainingSettings,
-    ) -> None:
-        """`data` are the run's settings, with `features` resolved."""
-        self.dataset = dataset
-        self.grounded_tokens = find_grounded_tokens(examples, dataset, tokenizer)
-        self.tokenizer = tokenizer
-        self.data = data
-        self.batch_tokens = training.batch_tokens
-        self.references_by_image = dict(list(group_captions_by_image(examples).items())[: training.validate_pairs])
-        self.selection_metric = choose_selection_metric(
-            [caption for captions in self.references_by_image.values() for caption in captions]
-        )
-
-    def __call__(self, model: Seq2Seq, device: torch.device) -> Validation:
-        """Return the metrics of a model; leave the model and the random generators unchanged."""
-        with evaluation_mode(model):
-            predictor = CaptioningPredictor(
-                model, self.tokenizer, self.data, self.dataset.preprocessor, self.batch_tokens, device
-            )
-            scores = score_captions(model, self.dataset, self.grounded_tokens, device, self.batch_tokens)
-            predictions = predictor.caption_images(list(self.references_by_image), beam=1)
-        references, texts = list(self.references_by_image.values()), [prediction.text for prediction in predictions]
-        metrics = score_texts(texts, references, self.selection_metric, self.tokenizer.lowercase)
-        metrics["exact"] = compute_exact_match(texts, references, self.tokenizer)
-        samples = [
-            ValidationSample({"image": one.picture.name, "right": " / ".join(captions), "caption": one.text}, one.plot)
-            for one, captions in zip(predictions[:SAMPLES], references, strict=False)
-        ]
-        return Validation(scores.mean_loss, metrics | scores.compute_metrics(), self.selection_metric, samples)
-
-
 class _CaptionSplit(NamedTuple):
-    """Training captions, with digests of their images, and dev captions."""
+    """Training and dev captions, with digests of their images."""
 
     train: list[CaptionExample]
     dev: list[CaptionExample]
@@ -143,19 +94,21 @@ class CaptioningTask(Task):
             "data.backbone": None if backbone is None else backbone.to_dict(),
             "model.backbone": model_backbone,
         }
-        validator = CaptionValidator(
-            split.dev,
-            CaptionDataset(dev, preprocessor._replace(backbone=backbone)),
-            tokenizer,
-            replace(data, features=features),
-            training,
-        )
-        report_selection_metric(validator.selection_metric, training.best)
+        dev_dataset = CaptionDataset(dev, preprocessor._replace(backbone=backbone))
+        resolved_data = replace(data, features=features)
+
+        def validate(model: Seq2Seq, device: torch.device) -> Validation:
+            arguments = tokenizer, resolved_data, dev_dataset.preprocessor, training.batch_tokens, device
+            with evaluation_mode(model):
+                return CaptioningPredictor(model, *arguments).validate(split.dev, dev_dataset, training.validate_pairs)
+
+        references = group_captions_by_image(split.dev, training.validate_pairs).values()
+        report_selection_metric(choose_selection_metric([one for some in references for one in some]), training.best)
         return PreparedRun(
             run,
             config.override(resolved),
             CaptionDataset(train, preprocessor, tokenizer, settings.dropout),
-            validator,
+            validate,
             (features, tokenizer.vocab_size),
             partial(save_caption_vocabulary, tokenizer, settings),
             _describe_caption_data(split, train, len(encoded) - len(train), tokenizer),
@@ -209,7 +162,6 @@ def split_caption_data(data: CaptionSettings, seed: int) -> _CaptionSplit:
     if not data.train:
         raise UserError('nothing to train on: name a file of captions, {"image": "path", "caption": "…"} a line')
     train, empty = _read_nonempty_captions(data.train, "train")
-    train = add_image_digests(train)
     if data.dev:
         return _CaptionSplit(train, _read_nonempty_captions(data.dev, "validate")[0], empty)
     train, dev = split_dev_examples(train, _caption_to_pair, seed, data.dev_pairs, "all captions are of one image")
@@ -222,7 +174,7 @@ def _read_nonempty_captions(files: Sequence[str], activity: str) -> tuple[list[C
     nonempty = [example for example in examples if example.caption.strip()]
     if not nonempty:
         raise UserError(f"{' and '.join(files)}: no captions to {activity} on")
-    return nonempty, len(examples) - len(nonempty)
+    return add_image_digests(nonempty), len(examples) - len(nonempty)
 
 
 def _caption_to_pair(example: CaptionExample) -> Pair:
