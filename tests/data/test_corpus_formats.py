@@ -654,7 +654,7 @@ def test_rows_have_the_format_and_the_position_of_their_line(
 def test_file_that_holds_no_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no file"):
         open_rows(tmp_path / "x.txt", "not a file of rows")
-    with pytest.raises(UserError, match=r"x.txt is not a file of rows \(\.tsv, \.jsonl, also "):
+    with pytest.raises(UserError, match=r"x.txt is not a file of rows \(\.jsonl, \.tsv, also "):
         open_rows(write_file(tmp_path / "x.txt", "a"), "not a file of rows")
 
 

@@ -55,7 +55,7 @@ _READERS = {
     ".xlf": _XLIFF,
     ".po": _Reader(po.read_po),
 }
-_ROW_FORMATS = (".tsv", ".jsonl")
+_ROW_FORMATS = (".jsonl", ".tsv")
 
 
 def is_bilingual_file(path: Path) -> bool:

@@ -8,18 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.readers.dispatch import find_format_suffix
+from regard.data.readers.dispatch import find_format_suffix, open_rows
 from regard.data.readers.jsonl import is_valid_unicode, make_surrogate_error, parse_json_line
-from regard.data.readers.text import (
-    DECOMPRESSORS,
-    STANDARD_INPUT,
-    decode_lines,
-    detect_format,
-    format_path,
-    iterate_lines,
-    open_decompressed,
-    peek_bytes,
-)
+from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.tokenizers.label_vocabulary import is_valid_label
 
@@ -66,23 +57,10 @@ def read_texts(path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
     """Yield the texts of a file or folder; a missing label is empty."""
     if path.is_dir():
         return _read_text_folder(path)
-    if find_format_suffix(path) in _TEXT_PARSERS:
-        return _TEXT_PARSERS[find_format_suffix(path)](iterate_lines(path), path, columns)
-    if path == STANDARD_INPUT or path.is_fifo():
-        return _read_text_pipe(path, columns)
-    if not path.exists():
+    if not (path.exists() or path == STANDARD_INPUT or has_labelled_texts(path)):
         raise UserError(f"there is no file and no folder {path}")
-    raise UserError(
-        f"{path} is neither a folder nor a file of labelled texts ({', '.join(_TEXT_PARSERS)}, also "
-        f"{', '.join(DECOMPRESSORS)}; - for standard input)"
-    )
-
-
-def _read_text_pipe(pipe: Path, columns: LabelColumns) -> Iterator[LabelledText]:
-    """Yield the texts of a pipe, whose format is detected by its first bytes."""
-    with open_decompressed(pipe) as file:
-        kind = detect_format(peek_bytes(file))
-        yield from _TEXT_PARSERS.get(kind, _parse_text_tsv)(decode_lines(file, pipe), pipe, columns)
+    suffix, lines = open_rows(path, "neither a folder nor a file of labelled texts")
+    return _TEXT_PARSERS[suffix](lines, path, columns)
 
 
 def _check_label(example: LabelledText, columns: LabelColumns) -> None:

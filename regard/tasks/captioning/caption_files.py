@@ -8,18 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from regard.data.readers.dispatch import find_format_suffix
+from regard.data.readers.dispatch import open_rows
 from regard.data.readers.jsonl import is_valid_unicode, make_surrogate_error, parse_json_line
-from regard.data.readers.text import (
-    DECOMPRESSORS,
-    STANDARD_INPUT,
-    decode_lines,
-    detect_format,
-    format_path,
-    iterate_lines,
-    open_decompressed,
-    peek_bytes,
-)
+from regard.data.readers.text import STANDARD_INPUT, format_path
 from regard.errors import UserError, short_repr
 from regard.tasks.captioning.images import ImageFile
 
@@ -56,23 +47,9 @@ def read_captions(paths: Sequence[Path]) -> Iterator[CaptionExample]:
 
 def read_caption_file(path: Path) -> Iterator[CaptionExample]:
     """Yield the examples of one file; paths in it are relative to its folder."""
-    if find_format_suffix(path) in _CAPTION_PARSERS:
-        return _CAPTION_PARSERS[find_format_suffix(path)](iterate_lines(path), format_path(path), path.parent)
-    if path == STANDARD_INPUT or path.is_fifo():
-        return _read_caption_pipe(path)
-    if not path.exists():
-        raise UserError(f"there is no file {path}")
-    raise UserError(
-        f"{path} is not a caption file ({', '.join(_CAPTION_PARSERS)}, also {', '.join(DECOMPRESSORS)}; "
-        "- for standard input)"
-    )
-
-
-def _read_caption_pipe(pipe: Path) -> Iterator[CaptionExample]:
-    """Yield the examples of a pipe, whose format is detected by its first bytes."""
-    with open_decompressed(pipe) as file:
-        kind = detect_format(peek_bytes(file))
-        yield from _CAPTION_PARSERS.get(kind, _parse_caption_tsv)(decode_lines(file, pipe), format_path(pipe), Path())
+    suffix, lines = open_rows(path, "not a caption file")
+    folder = Path() if path == STANDARD_INPUT or path.is_fifo() else path.parent
+    return _CAPTION_PARSERS[suffix](lines, format_path(path), folder)
 
 
 def _parse_caption_tsv(rows: Iterable[str], name: str, folder: Path) -> Iterator[CaptionExample]:
