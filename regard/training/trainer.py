@@ -93,6 +93,11 @@ class Trainer:
         self.last_saved_step = -1  # the step of the newest checkpoint
         self.is_checkpoint_stale = False  # True if a validation came after that checkpoint was written
 
+    def resume(self) -> None:
+        """Resume from the newest intact checkpoint."""
+        self.train_state = self.checkpointer.resume()
+        self.last_saved_step = self.train_state.step
+
     def fit(self) -> TrainState:
         """Train until a limit is reached; the last checkpoint and the best ones are then on disk."""
         with (
@@ -343,6 +348,14 @@ class Trainer:
             if model is not self.model:
                 model.cpu()  # frees GPU memory for training
 
+    def _rerun_on_best(self) -> None:
+        """Call `on_best` for the best checkpoint of a resumed run; its result is missing, or of a deleted average."""
+        if self.on_best is not None and self.distributed.is_rank0:
+            weights = self.run.load_weights(self.validation_model, self.run.list_checkpoints_best_first())
+            with self._use_validation_weights(weights):
+                self.on_best(self.validation_model.to(self.device), self.device)
+        self.distributed.barrier()
+
     def save(self, interim: bool = False, prune: bool = True) -> None:
         """Write a checkpoint, unless this step already has one, and with `prune` remove outdated ones.
 
@@ -355,19 +368,6 @@ class Trainer:
             self.checkpointer.save(train_state, interim)
         if prune:
             self.checkpointer.remove_old_checkpoints(train_state)
-
-    def resume(self) -> None:
-        """Resume from the newest intact checkpoint."""
-        self.train_state = self.checkpointer.resume()
-        self.last_saved_step = self.train_state.step
-
-    def _rerun_on_best(self) -> None:
-        """Call `on_best` for the best checkpoint of a resumed run; its result is missing, or of a deleted average."""
-        if self.on_best is not None and self.distributed.is_rank0:
-            weights = self.run.load_weights(self.validation_model, self.run.list_checkpoints_best_first())
-            with self._use_validation_weights(weights):
-                self.on_best(self.validation_model.to(self.device), self.device)
-        self.distributed.barrier()
 
     def try_checkpoint_average(self) -> None:
         """Average the newest checkpoints, if enabled; the average becomes the model if it is no worse than the best."""
