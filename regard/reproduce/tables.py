@@ -242,13 +242,13 @@ def _format_experiment_page(experiment: Experiment, table: ResultTable, charts: 
         f"<p>{escape(LEGEND)}</p><h2>Figures, scale {escape(table['scale'])}</h2>"
         f"{_format_html_table(head, [[escape(name), *values] for name, *values in rows])}"
         f"<div class=charts>{''.join(_format_inline_image(*chart) for chart in charts)}</div>"
-        f"<h2>Reproduce</h2><pre>{escape(format_command(table))}</pre>"
+        f"<h2>Reproduce</h2><pre>{escape(_format_command(table))}</pre>"
         f"<details><summary>each run separately</summary><div class=scroll>{commands}</div></details>"
     )
     return format_html_document(experiment.title, body)
 
 
-def format_command(table: ResultTable) -> str:
+def _format_command(table: ResultTable) -> str:
     """Return the command that reproduces an experiment."""
     seeds = f" --seeds {table['seeds']}" if table["seeds"] > 1 else ""
     return f"regard reproduce {table['experiment']} --scale {table['scale']}{seeds}"
