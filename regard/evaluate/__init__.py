@@ -9,13 +9,12 @@ from regard.evaluate.alignment_error_rate import (
     compute_gold_alignment_score,
     read_gold_alignments,
 )
-from regard.evaluate.chunking import ChunkCounts, are_chunk_labels, count_chunks, find_chunks, sum_chunk_counts
-from regard.evaluate.classification import ConfusionMatrix, LabelScores
+from regard.evaluate.chunking import are_chunk_labels, count_chunks, find_chunks, sum_chunk_counts
+from regard.evaluate.classification import ConfusionMatrix
 from regard.evaluate.symmetrization import grow_diag_final_and
 from regard.evaluate.translation_metrics import (
     LengthGroup,
     MetricScore,
-    SystemComparison,
     TranslationScores,
     bleu,
     bleu_by_length,
@@ -30,14 +29,11 @@ from regard.evaluate.translation_metrics import (
 
 __all__ = [
     "AlignmentScore",
-    "ChunkCounts",
     "ConfusionMatrix",
     "GoldAlignment",
-    "LabelScores",
     "LengthGroup",
     "Link",
     "MetricScore",
-    "SystemComparison",
     "TranslationScores",
     "aer",
     "are_chunk_labels",

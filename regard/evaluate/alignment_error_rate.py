@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
@@ -71,12 +71,12 @@ def compute_gold_alignment_score(
 
 
 class _GoldLink(NamedTuple):
-    """One link, the index of its sentence pair, and its line in the file."""
+    """One link, the index of its sentence pair, and its position in the file."""
 
     pair_index: int
     link: Link
     is_sure: bool
-    line_number: int
+    where: str
 
 
 def read_gold_alignments(
@@ -95,55 +95,47 @@ def read_gold_alignments(
             f"{path} has {len(lines)} lines for {len(pairs)} pairs; it needs one line of links for each pair"
         )
     offset = first_index if first_index is not None else 1 if is_naacl else 0
-    entries = _parse_naacl_lines(lines, path, offset) if is_naacl else _parse_pharaoh_lines(lines, path, offset)
     gold: list[tuple[set[Link], set[Link]]] = [(set(), set()) for _ in pairs]
-    for entry in entries:
-        _check_gold_link(entry, pairs, path, offset)
+    for entry in (_parse_naacl_lines if is_naacl else _parse_pharaoh_lines)(lines, path, offset):
+        _check_gold_link(entry, pairs, offset)
         gold[entry.pair_index][1].add(entry.link)
         if entry.is_sure:
             gold[entry.pair_index][0].add(entry.link)
     return [GoldAlignment(frozenset(sure), frozenset(possible)) for sure, possible in gold]
 
 
-def _parse_pharaoh_lines(gold_lines: Sequence[str], path: Path, first_index: int) -> list[_GoldLink]:
-    """Parse lines of links, one for each pair."""
-    entries = []
-    for line_number, line in enumerate(gold_lines, 1):
+def _parse_pharaoh_lines(gold_lines: Sequence[str], path: Path, first_index: int) -> Iterator[_GoldLink]:
+    """Yield the links of lines with all links of a pair each."""
+    for pair_index, line in enumerate(gold_lines):
         for link in line.split():
-            match = _PHARAOH_LINK.fullmatch(link)
+            where, match = f"{path}:{pair_index + 1}", _PHARAOH_LINK.fullmatch(link)
             if match is None:
-                raise UserError(
-                    f"{path}:{line_number}: {link!r} is not a link; links are written 0-1 (sure) or 0?1 (possible)"
-                )
+                raise UserError(f"{where}: {link!r} is not a link; links are written 0-1 (sure) or 0?1 (possible)")
             word_pair = int(match[1]) - first_index, int(match[3]) - first_index
-            entries.append(_GoldLink(line_number - 1, word_pair, match[2] == "-", line_number))
-    return entries
+            yield _GoldLink(pair_index, word_pair, match[2] == "-", where)
 
 
-def _parse_naacl_lines(gold_lines: Sequence[str], path: Path, first_index: int) -> list[_GoldLink]:
-    """Parse lines of one link each."""
-    entries = []
+def _parse_naacl_lines(gold_lines: Sequence[str], path: Path, first_index: int) -> Iterator[_GoldLink]:
+    """Yield the links of lines with one link each."""
     for line_number, line in enumerate(gold_lines, 1):
         if line.strip():
-            match = _NAACL_LINE.fullmatch(line.strip())
+            where, match = f"{path}:{line_number}", _NAACL_LINE.fullmatch(line.strip())
             if match is None:
-                raise UserError(
-                    f"{path}:{line_number}: {line!r} is not a link: the numbers of pair, source and target word, S or P"
-                )
+                raise UserError(f"{where}: {line!r} is not a link: the numbers of pair, source and target word, S or P")
             word_pair = int(match[2]) - first_index, int(match[3]) - first_index
-            entries.append(_GoldLink(int(match[1]) - 1, word_pair, match[4] != "P", line_number))
-    return entries
+            yield _GoldLink(int(match[1]) - 1, word_pair, match[4] != "P", where)
 
 
-def _check_gold_link(entry: _GoldLink, pairs: Sequence[tuple[str, str]], path: Path, first_index: int) -> None:
+def _check_gold_link(entry: _GoldLink, pairs: Sequence[tuple[str, str]], first_index: int) -> None:
     """Raise a UserError for a link to a pair or word that does not exist."""
-    where = f"{path}:{entry.line_number}"
     if not 0 <= entry.pair_index < len(pairs):
-        raise UserError(f"{where}: there is no pair {entry.pair_index + 1}; there are {len(pairs)}, counted from 1")
+        raise UserError(
+            f"{entry.where}: there is no pair {entry.pair_index + 1}; there are {len(pairs)}, counted from 1"
+        )
     source, target = (len(side.split()) for side in pairs[entry.pair_index])
     left, right = entry.link
     if not (0 <= left < source and 0 <= right < target):
         raise UserError(
-            f"{where}: link {left + first_index}-{right + first_index} runs past the sentences, which have {source} "
-            f"and {target} words (links count from {first_index})"
+            f"{entry.where}: link {left + first_index}-{right + first_index} runs past the sentences, which have "
+            f"{source} and {target} words (links count from {first_index})"
         )

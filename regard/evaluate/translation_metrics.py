@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import sacrebleu
@@ -12,8 +13,6 @@ from regard.console import log_message
 from regard.data.unicode_scripts import has_spaces
 
 _LENGTH_BOUNDS = (10, 20, 30, 40, 50)  # longest source, in words, of each group of sentences
-
-_SacrebleuMetric = sacrebleu.BLEU | sacrebleu.CHRF | sacrebleu.TER
 
 
 class MetricScore(NamedTuple):
@@ -51,27 +50,31 @@ class SystemComparison(NamedTuple):
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> MetricScore:
-    """Return corpus BLEU with sacreBLEU's default settings; `force` suppresses its warning about tokenized text."""
-    return _score_corpus(sacrebleu.BLEU(lowercase=lowercase, force=True), hypotheses, references)
+    """Return corpus BLEU with sacreBLEU's default settings."""
+    return bleu_multi_reference(hypotheses, [[reference] for reference in references], lowercase)
 
 
 def bleu_multi_reference(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False
 ) -> MetricScore:
     """Return corpus BLEU with one or more references for each hypothesis; their numbers may differ."""
-    return _score_multi_reference(sacrebleu.BLEU(lowercase=lowercase, force=True), hypotheses, references)
+    return _score_corpus(_make_bleu(lowercase), hypotheses, references)
+
+
+def _make_bleu(lowercase: bool) -> sacrebleu.BLEU:
+    return sacrebleu.BLEU(lowercase=lowercase, force=True)  # `force`: no warning about text that looks tokenized
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> MetricScore:
     """Return corpus chrF2."""
-    return _score_corpus(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)
+    return chrf_multi_reference(hypotheses, [[reference] for reference in references], lowercase)
 
 
 def chrf_multi_reference(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False
 ) -> MetricScore:
     """Return corpus chrF2 with one or more references for each hypothesis; their numbers may differ."""
-    return _score_multi_reference(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)
+    return _score_corpus(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
@@ -79,7 +82,7 @@ def ter(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
 
     Case is ignored, and punctuation marks are words of their own, whether or not spaces separate them.
     """
-    return _score_corpus(sacrebleu.TER(normalized=True), hypotheses, references)
+    return _score_corpus(sacrebleu.TER(normalized=True), hypotheses, [[reference] for reference in references])
 
 
 def warn_about_bleu(references: Sequence[str], language: str | None = None) -> None:
@@ -90,23 +93,15 @@ def warn_about_bleu(references: Sequence[str], language: str | None = None) -> N
         )
 
 
-def _score_corpus(metric: _SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
-    if not hypotheses or len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references; each needs one")
-    value = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return MetricScore(float(value), str(metric.get_signature()))
-
-
-def _score_multi_reference(
-    metric: _SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+def _score_corpus(
+    metric: sacrebleu.BLEU | sacrebleu.CHRF | sacrebleu.TER,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
 ) -> MetricScore:
+    """Return a score with one or more references for each hypothesis."""
     if not hypotheses or len(hypotheses) != len(references) or not all(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} lists of references; each needs one")
-    max_references = max(map(len, references))
-    streams: Any = [
-        [alternatives[n] if n < len(alternatives) else None for alternatives in references]
-        for n in range(max_references)
-    ]
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references; each needs one")
+    streams: Any = list(zip_longest(*references))  # the first reference of each hypothesis, then the second ones
     return MetricScore(float(metric.corpus_score(list(hypotheses), streams).score), str(metric.get_signature()))
 
 
@@ -146,10 +141,7 @@ def compare_systems(
     if len(systems) < 2:
         raise ValueError(f"a comparison needs at least two systems, not {len(systems)}")
     named: Any = [(name, list(hypotheses)) for name, hypotheses in systems.items()]
-    test = PairedTest(
-        named, {"BLEU": sacrebleu.BLEU(lowercase=lowercase, force=True)}, [list(references)], test_type="bs"
-    )
-    results: Any = test()[1]["BLEU"]
+    results: Any = PairedTest(named, {"BLEU": _make_bleu(lowercase)}, [list(references)], test_type="bs")()[1]["BLEU"]
     baseline = named[0][1]
     return [
         SystemComparison(
