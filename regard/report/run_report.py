@@ -9,6 +9,7 @@ from typing import Any
 from regard.evaluate import LengthGroup, bleu_by_length
 from regard.evaluate.translation_metrics import choose_selection_metric
 from regard.plot import plot_heatmap, plot_predicted_series, write_figure
+from regard.recipes import RunConfig
 from regard.report.html import (
     OVERLAY_CAPTION,
     SERIES_CAPTION,
@@ -23,8 +24,8 @@ from regard.runs import Run
 from regard.runs.summary import summarize_run
 from regard.search import Floats
 from regard.special_tokens import EOS, SPECIAL_TOKENS
-from regard.tasks import TASKS, Task, get_task
-from regard.translate import Translation, Translator, compute_attention_by_head, load
+from regard.tasks import DevExample, Predictor, get_task
+from regard.translate import Translation, Translator, compute_attention_by_head
 
 SAMPLES = 5
 MAX_BLEU_SENTENCES = 200  # dev sentences translated for BLEU by length
@@ -32,13 +33,17 @@ MAX_BLEU_SENTENCES = 200  # dev sentences translated for BLEU by length
 
 def write_report(run: Run) -> Path:
     """Write `report.html`, and a plot of each sample under `samples/`; return the path of the report."""
-    task = get_task(run.read_config())
-    return _write_translation_report(run) if task is TASKS["translate"] else _write_prediction_report(run, task)
+    recipe = run.read_config()
+    task = get_task(recipe)
+    config = task.make_config(recipe)
+    # Translations are shown with the attention of each head, and with a chart of BLEU.
+    write_page = _write_translation_report if task.command == "translate" else _write_prediction_report
+    return write_page(run, config, task.load(run.folder), task.load_dev_set(config))
 
 
-def _write_prediction_report(run: Run, task: Task) -> Path:
-    examples = task.load_dev_set(task.make_config(run.read_config()))[:SAMPLES]
-    predictions = task.load(run.folder).predict([example.input for example in examples])
+def _write_prediction_report(run: Run, config: RunConfig, predictor: Predictor, dev: Sequence[DevExample]) -> Path:
+    examples = dev[:SAMPLES]
+    predictions = predictor.predict([example.input for example in examples])
     for number, prediction in enumerate(predictions, 1):
         if (figure := prediction.plot()) is not None:
             write_figure(figure, run.folder / "samples" / f"attention-{number}.png")
@@ -56,12 +61,9 @@ def _write_prediction_report(run: Run, task: Task) -> Path:
     return _write_html(run, format_run_page(run, _describe_best_checkpoint(run), sections, caption, heading=heading))
 
 
-def _write_translation_report(run: Run) -> Path:
-    task = TASKS["translate"]
-    config = task.make_config(run.read_config())
-    dev = [example for example in task.load_dev_set(config) if example.input.strip()][:MAX_BLEU_SENTENCES]
-    sources, references = [example.input for example in dev], [example.reference_text for example in dev]
-    translator = load(run.folder)
+def _write_translation_report(run: Run, config: RunConfig, translator: Translator, dev: Sequence[DevExample]) -> Path:
+    examples = [example for example in dev if example.input.strip()][:MAX_BLEU_SENTENCES]
+    sources, references = [example.input for example in examples], [example.reference_text for example in examples]
     translations = translator.translate(sources[:SAMPLES])
     for number, translation in enumerate(translations, 1):
         write_heatmap(translation, run.folder / "samples" / f"attention-{number}.png")
