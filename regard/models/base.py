@@ -42,8 +42,8 @@ class AlignmentHead(NamedTuple):
     """Cross-attention that is reported as the alignment: decoder `layer` (0-based) and `head` (None: mean over heads).
 
     `shifted`: the attention of a step often says less about the token that it predicts than about the previous token,
-    which is its input (Chen et al. 2020, section 3.2). An alignment then takes the attention of token t from step t +
-    1.
+    which is its input (Chen et al. 2020, section 3.2). An alignment then takes the attention of a token from the step
+    after it.
     """
 
     layer: int = -1
@@ -68,7 +68,12 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Base class of decoders: the interface that training and search use."""
+    """Base class of decoders: the interface that training and search use.
+
+    A decoder has `forward`, `start` and `step`; every other method has a default. `hidden_states` and
+    `vocabulary_layers` serve faster losses and shortlists, `expand_beams` and the methods after it beam search,
+    `alignment_heads` and `attention_by_head` word alignment.
+    """
 
     alignment_head = AlignmentHead()
     supports_shared_memory = False  # whether `expand_beams` and its companions work; if not, search uses `select`

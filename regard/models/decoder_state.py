@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.nn import Memory
 
@@ -137,11 +138,8 @@ def _pad_cat(first: Tensor, second: Tensor) -> Tensor:
     """Concatenate (B, …) and (C, …) to (B+C, …), right-padding the shorter second dimension with zeros."""
     if first.dim() < 2 or first.shape[1] == second.shape[1]:
         return torch.cat((first, second))
-    rows, size = len(first), max(first.shape[1], second.shape[1])
-    padded = first.new_zeros(rows + len(second), size, *first.shape[2:])
-    padded[:rows, : first.shape[1]] = first
-    padded[rows:, : second.shape[1]] = second
-    return padded
+    size, inner = max(first.shape[1], second.shape[1]), (0, 0) * (first.dim() - 2)
+    return torch.cat([F.pad(tensor, (*inner, 0, size - tensor.shape[1])) for tensor in (first, second)])
 
 
 def tensors(state: Any) -> Iterator[Tensor]:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models import decoder_state
@@ -333,11 +334,8 @@ class TransformerDecoder(Decoder):
 
 def _left_pad_concat(first: Tensor, second: Tensor) -> Tensor:
     """Concatenate (B, t, ·) and (C, u, ·) to (B+C, max(t, u), ·), with zeros on the left of the shorter."""
-    rows, size = len(first), max(first.shape[1], second.shape[1])
-    padded = first.new_zeros(rows + len(second), size, first.shape[2])
-    padded[:rows, size - first.shape[1] :] = first
-    padded[rows:, size - second.shape[1] :] = second
-    return padded
+    size = max(first.shape[1], second.shape[1])
+    return torch.cat([F.pad(cache, (0, 0, size - cache.shape[1], 0)) for cache in (first, second)])
 
 
 def build(settings: TransformerSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:

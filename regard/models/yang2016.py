@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from regard.config import PositiveInt
 from regard.models.classifier import Classifier, ClassifierOutput, ClassifierSettings
 from regard.models.losses import CrossEntropy
-from regard.nn import HierarchicalAttention, MaxPooling, MeanPooling, Recurrent, prefix_mask
+from regard.nn import HierarchicalAttention, HierarchicalOutput, MaxPooling, MeanPooling, Recurrent, prefix_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +30,6 @@ class YangSettings(ClassifierSettings):
         return 2 * self.size if self.attention is None else self.attention
 
 
-class PooledDocument(NamedTuple):
-    """Document vector of a model without attention weights."""
-
-    vector: Tensor  # (B, size)
-    word_weights: None = None
-    sentence_weights: None = None
-
-
 class HierarchicalPooling(nn.Module):
     """Hierarchical pooling without attention (HN-AVE and HN-MAX in the paper's section 3.2)."""
 
@@ -47,7 +38,7 @@ class HierarchicalPooling(nn.Module):
         self.pooling = pooling
         self.sentence_encoder = sentence_encoder
 
-    def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> PooledDocument:
+    def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> HierarchicalOutput:
         """Return the document vector.
 
         Args:
@@ -57,7 +48,7 @@ class HierarchicalPooling(nn.Module):
         """
         vectors, _ = self.pooling(words.flatten(0, 1), word_mask.flatten(0, 1))
         sentences, _ = self.sentence_encoder(vectors.unflatten(0, words.shape[:2]), sentence_mask.sum(1))
-        return PooledDocument(self.pooling(sentences, sentence_mask)[0])
+        return HierarchicalOutput(self.pooling(sentences, sentence_mask)[0])
 
 
 class YangClassifier(Classifier):
@@ -97,9 +88,8 @@ class YangClassifier(Classifier):
         if not real.any():
             return self.embedding.weight.new_zeros(*ids.shape, self.recurrent.output_size)
         states, _ = self.recurrent(self.dropout(self.embedding(ids[real])), lengths[real])
-        return torch.zeros(*ids.shape, states.shape[-1], dtype=states.dtype, device=states.device).index_put(
-            (real,), states
-        )
+        padded: Tensor = states.new_zeros(*ids.shape, states.shape[-1]).index_put((real,), states)
+        return padded
 
 
 def build(settings: YangSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> YangClassifier:

@@ -75,11 +75,11 @@ class ContextAttention(nn.Module):
 
 
 class HierarchicalOutput(NamedTuple):
-    """Document vector with the attention weights of words and sentences."""
+    """Document vector with the attention weights of words and sentences, None for pooling without attention."""
 
     vector: Tensor  # (B, size)
-    word_weights: Tensor  # (B, N, S), of the words in each sentence
-    sentence_weights: Tensor  # (B, N)
+    word_weights: Tensor | None = None  # (B, N, S), of the words in each sentence
+    sentence_weights: Tensor | None = None  # (B, N)
 
 
 class HierarchicalAttention(nn.Module):
