@@ -69,17 +69,13 @@ BATCH_NORM_COUNTER = "num_batches_tracked"  # not used in evaluation mode
 StateDict = Mapping[str, Tensor]
 
 
-def is_weights_file_name(weights: str) -> bool:
-    """Return whether `weights` is the name of a file."""
-    return Path(weights).suffix.lower() in (_SAFETENSORS_SUFFIX, *_PICKLE_SUFFIXES)
-
-
 def read_weights_file(path: Path) -> StateDict:
     """Read the weights of a .safetensors or .pth file."""
     if not path.is_file():
         raise UserError(f"there is no file {path}, which should hold a network's weights")
     try:
-        state = load_file(path) if path.suffix.lower() == _SAFETENSORS_SUFFIX else _load_pickled_tensors(path)
+        is_safetensors = path.suffix.lower() == _SAFETENSORS_SUFFIX
+        state: Any = load_file(path) if is_safetensors else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files make the readers raise many types
         raise UserError(f"{path} cannot be read as a network's weights: {_get_first_sentence(error)}") from error
     for key in _WRAPPER_KEYS:
@@ -87,11 +83,6 @@ def read_weights_file(path: Path) -> StateDict:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{path} is not a state dict, as `torch.save(network.state_dict(), FILE)` writes it")
     return state
-
-
-def _load_pickled_tensors(path: Path) -> Any:
-    """Load a PyTorch file that holds tensors and plain values only."""
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _get_first_sentence(error: Exception) -> str:
@@ -122,17 +113,14 @@ def copy_weights_(state: StateDict, target: StateDict, origin: str, network: str
     for name, tensor in target.items():
         source = state.get(name)
         if source is None:
-            raise UserError(f"{origin} does not fit {network}: it has no {name}{_list_some_names(state)}")
+            others = f"but {', '.join(list(state)[:3])} …" if state else "and nothing else"
+            raise UserError(f"{origin} does not fit {network}: it has no {name}, {others}")
         if source.shape != tensor.shape:
             raise UserError(
                 f"{origin} does not fit {network}: {name} has the shape {_format_shape(source)}, "
                 f"expected {_format_shape(tensor)}"
             )
         tensor.copy_(source)
-
-
-def _list_some_names(state: StateDict) -> str:
-    return f", but {', '.join(list(state)[:3])} …" if state else ", and nothing else"
 
 
 def _format_shape(tensor: Tensor) -> str:
@@ -161,6 +149,12 @@ class FeatureExtractorOptions(NamedTuple):
     weights: str = _PRETRAINED
     side: int | None = None
     precision: Precision = "float16"
+
+    @property
+    def weights_file(self) -> Path | None:
+        """The file that `weights` names, if it does not name weights of torchvision."""
+        path = Path(self.weights)
+        return path if path.suffix.lower() in (_SAFETENSORS_SUFFIX, *_PICKLE_SUFFIXES) else None
 
 
 class FeatureExtractor:
@@ -198,11 +192,11 @@ def build_feature_extractor(options: FeatureExtractorOptions, device: torch.devi
     layer = options.layer or find_default_layer(whole_model, options.network, side)
     model, grid = truncate_network(whole_model, options.network, layer, side)
     state = _allocate_weights(model, whole_model.state_dict())
-    _load_weights(state, options, weights_entry)
+    weights = _load_weights_(state, options, weights_entry)
     backbone = Backbone(
         network=options.network,
         layer=layer,
-        weights=_make_permanent_weights_name(options.weights, weights_entry),
+        weights=weights,
         checksum=compute_weights_checksum(state.items()),
         grid=grid,
         side=side,
@@ -221,7 +215,7 @@ def rebuild_feature_extractor(backbone: Backbone, device: torch.device) -> Featu
     options = FeatureExtractorOptions(
         backbone.network, backbone.layer, backbone.weights, backbone.side, backbone.precision
     )
-    if is_weights_file_name(backbone.weights) and not Path(backbone.weights).is_file():
+    if options.weights_file and not options.weights_file.is_file():
         raise UserError(
             f"{backbone.weights} is missing: the weights of {backbone.network} that extracted the training features. "
             "Restore the file, or set data.backbone.weights in the run's config.yaml to its new path"
@@ -269,7 +263,7 @@ def _seed_random_weights() -> Iterator[None]:
 def _choose_weights_entry(torchvision_models: Any, options: FeatureExtractorOptions) -> Any:
     """Return torchvision's entry for named weights; for files and random weights its default, for the transforms."""
     entries = torchvision_models.get_model_weights(options.network)
-    if options.weights in (_PRETRAINED, _RANDOM) or is_weights_file_name(options.weights):
+    if options.weights in (_PRETRAINED, _RANDOM) or options.weights_file:
         return entries.DEFAULT
     if options.weights not in entries.__members__:
         choices = [_PRETRAINED, _RANDOM, *(name for name in entries.__members__ if name != "DEFAULT")]
@@ -280,20 +274,16 @@ def _choose_weights_entry(torchvision_models: Any, options: FeatureExtractorOpti
     return entries[options.weights]
 
 
-def _make_permanent_weights_name(weights: str, weights_entry: Any) -> str:
-    """Return a name for the weights that stays valid if torchvision changes its defaults."""
-    if is_weights_file_name(weights):
-        return str(Path(weights).absolute())
-    return _RANDOM if weights == _RANDOM else str(weights_entry.name)
-
-
-def _load_weights(target: StateDict, options: FeatureExtractorOptions, weights_entry: Any) -> None:
-    if is_weights_file_name(options.weights):
-        copy_weights_(read_weights_file(Path(options.weights)), target, options.weights, options.network)
-    elif options.weights != _RANDOM:
-        copy_weights_(
-            download_pretrained_weights(weights_entry, options.network), target, weights_entry.name, options.network
-        )
+def _load_weights_(target: StateDict, options: FeatureExtractorOptions, weights_entry: Any) -> str:
+    """Fill `target`; return a name for the weights that stays valid if torchvision changes its defaults."""
+    if options.weights_file:
+        copy_weights_(read_weights_file(options.weights_file), target, options.weights, options.network)
+        return str(options.weights_file.absolute())
+    if options.weights == _RANDOM:
+        return _RANDOM
+    state = download_pretrained_weights(weights_entry, options.network)
+    copy_weights_(state, target, weights_entry.name, options.network)
+    return str(weights_entry.name)
 
 
 def find_default_layer(model: nn.Module, network: str, side: int) -> str:
