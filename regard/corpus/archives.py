@@ -28,7 +28,19 @@ def unpack_members(
     """Write members of an archive to the given paths, each through its line transform, at most `max_bytes` in all."""
     if max_bytes is None:
         max_bytes = max(_MIN_SIZE_LIMIT, _MAX_COMPRESSION_RATIO * archive.stat().st_size)
-    limit = _SizeLimit(archive, max_bytes)
+    num_bytes = 0
+
+    def iterate_limited_lines(file: IO[bytes]) -> Iterator[bytes]:
+        """Yield lines; a decompression bomb ends in a UserError."""
+        nonlocal num_bytes
+        while line := file.readline(_CHUNK_BYTES):
+            num_bytes += len(line)
+            if num_bytes > max_bytes:
+                raise UserError(
+                    f"{archive} unpacks to more than {max_bytes:,} bytes, more than text can; it is not trusted"
+                )
+            yield line
+
     with _open_members(archive) as openers:
         for name, (path, transform) in outputs.items():
             if name not in openers:
@@ -37,28 +49,10 @@ def unpack_members(
             partial_path = path.with_name(f".{path.name}.part")
             try:
                 with openers[name]() as member, partial_path.open("wb") as file:
-                    file.writelines(transform(limit.iterate_limited_lines(member)))
+                    file.writelines(transform(iterate_limited_lines(member)))
                 partial_path.replace(path)
             finally:
                 partial_path.unlink(missing_ok=True)
-
-
-class _SizeLimit:
-    """Limit of the unpacked size of an archive, against decompression bombs."""
-
-    def __init__(self, archive: Path, max_bytes: int) -> None:
-        self._archive, self._max_bytes, self._num_bytes = archive, max_bytes, 0
-
-    def iterate_limited_lines(self, file: IO[bytes]) -> Iterator[bytes]:
-        """Yield the lines of a file; raise a UserError beyond the limit."""
-        while line := file.readline(_CHUNK_BYTES):
-            self._num_bytes += len(line)
-            if self._num_bytes > self._max_bytes:
-                raise UserError(
-                    f"{self._archive} unpacks to more than {self._max_bytes:,} bytes, more than text can; "
-                    f"it is not trusted"
-                )
-            yield line
 
 
 @contextmanager

@@ -92,14 +92,10 @@ class TokenBatchSampler:
         """Yield batches without end, starting at a position, each with the position after it."""
         epoch, pool, batch = position
         while True:
-            batches = self.pool_batches(epoch, pool)
-            for index in range(batch, len(batches)):
-                is_last = index + 1 == len(batches)
-                next_position = (
-                    self._find_next_pool(epoch, pool) if is_last else SamplerPosition(epoch, pool, index + 1)
-                )
-                yield batches[index], next_position
-            epoch, pool, batch = self._find_next_pool(epoch, pool)
+            batches, next_pool = self.pool_batches(epoch, pool), self._find_next_pool(epoch, pool)
+            for index, rows in enumerate(batches[batch:], batch + 1):
+                yield rows, SamplerPosition(epoch, pool, index) if index < len(batches) else next_pool
+            epoch, pool, batch = next_pool
 
     def _find_next_pool(self, epoch: int, pool: int) -> SamplerPosition:
         """Return the start of the next pool, in this epoch or the next."""

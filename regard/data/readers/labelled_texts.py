@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,10 +152,7 @@ def _format_label(label: Any) -> str:
     return label if isinstance(label, str) else "" if label is None else json.dumps(label)
 
 
-_TEXT_PARSERS: dict[str, Callable[[Iterator[str], Path, LabelColumns], Iterator[LabelledText]]] = {
-    ".tsv": _parse_text_tsv,
-    ".jsonl": _parse_text_jsonl,
-}
+_TEXT_PARSERS = {".tsv": _parse_text_tsv, ".jsonl": _parse_text_jsonl}
 
 
 def _read_text_folder(path: Path) -> Iterator[LabelledText]:

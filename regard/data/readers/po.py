@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def read_po(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     """Yield every translated message, but not the header and fuzzy or obsolete messages; contexts are ignored."""
     file = _parse_po_file(path)
-    swapped = is_reversed(("", _find_target_language(file)), request, format_path(path))
+    swapped = is_reversed(("", file.gettargetlanguage() or ""), request, format_path(path))
     for unit in file.units:
         if not (unit.isheader() or unit.isobsolete() or unit.isfuzzy()):
             for pair in _iterate_plural_pairs(unit):
@@ -72,8 +72,3 @@ def convert_to_utf8(content: bytes) -> bytes:
         return content
     encoding = charset[1].decode("ascii")
     return content.decode(encoding).replace(f"charset={encoding}", "charset=UTF-8", 1).encode()
-
-
-def _find_target_language(file: pofile) -> str:
-    """Return the target language in the header, or ""."""
-    return file.gettargetlanguage() or ""

@@ -71,12 +71,8 @@ def _choose_from_first_units(first_units: list[_TmxUnit], request: LanguageReque
     """Choose source and target by the first units. Languages that were both requested may occur later."""
     if request.source and request.target:
         return LanguagePair(request.source, request.target, is_final=True)
-    return choose_language_pair(
-        [code for unit in first_units for code in unit.texts],
-        request,
-        format_path(path),
-        first_units[0].declared_source,
-    )
+    codes = [code for unit in first_units for code in unit.texts]
+    return choose_language_pair(codes, request, format_path(path), first_units[0].declared_source)
 
 
 def _is_in_pair(code: str, pair: LanguagePair) -> bool:

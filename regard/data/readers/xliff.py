@@ -55,11 +55,8 @@ def _iterate_units(path: Path) -> Generator[_XliffUnit]:
             codes = (source or document_codes[0], target or document_codes[1])
             document_codes = codes if xml_stream.find_local_name(element) == "xliff" else document_codes
             continue
-        holders = (
-            [element]
-            if xml_stream.find_local_name(element) == "trans-unit"
-            else xml_stream.find_children(element, "segment")
-        )
+        is_unit = xml_stream.find_local_name(element) == "trans-unit"
+        holders = [element] if is_unit else xml_stream.find_children(element, "segment")
         for holder in holders if _is_translatable(element) else ():
             for pair in _extract_pairs(holder, format_path(path)):
                 yield _XliffUnit(holder.sourceline, codes, pair)
@@ -71,9 +68,8 @@ def _extract_pairs(holder: xml_stream.Element, name: str) -> Iterator[Pair]:
         for target in xml_stream.find_children(holder, "target")[:1]:
             if (target.get("state") or holder.get("state")) in UNTRANSLATED_STATES:
                 continue
-            pair = Pair(
-                *(collapse_whitespace(xml_stream.extract_text(side, _NATIVE_CODES, name)) for side in (source, target))
-            )
+            texts = (xml_stream.extract_text(side, _NATIVE_CODES, name) for side in (source, target))
+            pair = Pair(*map(collapse_whitespace, texts))
             if all(pair):
                 yield pair
 
