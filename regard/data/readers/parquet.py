@@ -33,9 +33,8 @@ def read_parquet(path: Path, request: LanguageRequest) -> Iterator[Pair]:
 def find_parquet_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
     """Return the names of the two columns, or None if these are `source` and `target`."""
     with _open_table(path) as file:
-        source, target = (
-            name.removeprefix("translation.") for name in _choose_columns(file.schema_arrow, request, path)
-        )
+        columns = _choose_columns(file.schema_arrow, request, path)
+    source, target = (name.removeprefix("translation.") for name in columns)
     return None if (source, target) == ("source", "target") else (source, target)
 
 
@@ -76,10 +75,8 @@ def _choose_columns(schema: Any, request: LanguageRequest, path: Path) -> list[s
         request.check_unnamed_file(format_path(path))
         return ["source", "target"]
     if "translation" in schema.names and types.is_struct(schema.field("translation").type):
-        names, prefix = (
-            [field.name for field in schema.field("translation").type if _is_text_type(field.type)],
-            "translation.",
-        )
+        fields, prefix = schema.field("translation").type, "translation."
+        names = [field.name for field in fields if _is_text_type(field.type)]
     chosen = choose_columns(names, request, format_path(path))
     if chosen is None:
         columns = to_single_line(", ".join(schema.names)) or "(none)"
