@@ -49,6 +49,8 @@ class BahdanauState(NamedTuple):
 class BahdanauDecoder(StepwiseDecoder):
     """Bahdanau's decoder: α_i from s_{i-1}, then s_i = f(s_{i-1}, [E y_{i-1}; c_i]), then the deep output.
 
+        α_ij = softmax_j a(s_{i-1}, h_j) (eq. 6),   c_i = Σ_j α_ij h_j (eq. 5)
+
     The readout takes s_{i-1}, as in the appendix and the authors' code; with `readout="current"` it takes s_i, as in
     the main text's eq. 4.
     """

@@ -86,9 +86,10 @@ class ChoDecoder(RecurrentDecoder):
         return self.output.compute_maxout(*self._compute_readout_inputs(encoded, target_in)), None
 
     def _compute_readout_inputs(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the states, embedded tokens and contexts that the readout takes.
+        """Run all steps in parallel, as there is no attention, on target_in (B, T).
 
-        Without attention, all steps run in parallel.
+        Returns:
+            What the readout takes: h'_t (B, T, n), embedded tokens (B, T, m), and c, (B, T, n).
         """
         words = self.dropout(self.embedding(target_in))
         state = self.start(encoded)

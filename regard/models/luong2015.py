@@ -87,12 +87,25 @@ class LuongDecoder(RecurrentDecoder):
         return LuongState(self.attention.prepare(encoded.memory), self.bridge(encoded.state), attentional_vector, 0)
 
     def attend(self, h: Tensor, memory: Memory, step: int | Tensor) -> tuple[Tensor, Attended]:
-        """Return h̃_t (B, T, H) and the attention for h_t (B, T, H)."""
+        """Attend with h_t, and compute h̃_t = tanh(W_c [c_t; h_t]) (eq. 5).
+
+        Args:
+            h: h_t of the top layer, (B, T, H).
+            memory: encoder memory with keys h̄_s, prepared by `start`.
+            step: target index of the first h_t, one for all rows or (B,).
+
+        Returns:
+            h̃_t (B, T, H), and the attention a_t (B, T, S) with its contexts c_t (B, T, K).
+        """
         attended: Attended = self.attention(h, memory, step)
         return torch.tanh(self.W_c(torch.cat((attended.context, h), -1))), attended
 
     def step_from_embedding(self, state: LuongState, word: Tensor) -> tuple[LuongState, Attended, Tensor]:
-        """Run one step on an embedded token (B, ·); return the new state, the attention, and h̃_t (B, H)."""
+        """Run one step on an embedded token, (B, m).
+
+        Returns:
+            The new state, the attention (T = 1), and h̃_t (B, H).
+        """
         x = torch.cat((word, state.attentional_vector), -1) if self.input_feeding else word
         h, recurrent = self.recurrent.step(self.dropout(x), state.recurrent)
         attentional_vectors, attended = self.attend(h[:, None], state.memory, state.step)

@@ -113,7 +113,11 @@ class XuDecoder(StepwiseDecoder):
         return attended
 
     def step_from_embedding(self, state: XuState, word: Tensor) -> tuple[XuState, Attended, Tensor]:
-        """Run one step on an embedded token (B, m); return the new state, the attention, and [h_t; β_t] (B, n+1)."""
+        """Run one step on an embedded token, (B, m).
+
+        Returns:
+            The new state, the attention (α_t, and ẑ_t / β_t as its context), and [h_t; β_t], (B, n+1).
+        """
         before = self.plot_state(state)  # h_{t-1}
         beta = torch.ones_like(before[:, :1]) if self.gate is None else torch.sigmoid(self.gate(before))
         attended = self.attend(state)
