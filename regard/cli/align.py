@@ -13,6 +13,7 @@ import typer
 from regard.cli import options
 from regard.cli.options import load_pairs, split_runs
 from regard.cli.stdio import restore_default_sigpipe
+from regard.cli.translate import make_alignment_dict
 from regard.errors import UserError
 from regard.strict_json import dumps
 
@@ -83,18 +84,13 @@ def align(
                 links = grow_diag_final_and(links, {(right, left) for left, right in backward_alignment.pairs})
             if gold_alignments is not None:
                 all_links.append(links)
-            document = {
-                "source": alignment.source,
-                "target": alignment.target,
-                "pairs": sorted(links),
-                "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
-                "score": round(scored_target.hypothesis.log_prob, 6),
-            }
+            score = round(scored_target.hypothesis.log_prob, 6)
+            document = {**make_alignment_dict(alignment), "pairs": sorted(links), "score": score}
             sys.stdout.write((dumps(document) if as_json else format_pharaoh(links)) + "\n")
         sys.stdout.flush()
     if gold_alignments is not None:
-        score = compute_gold_alignment_score(all_links, gold_alignments)
-        log_message(f"aer {score.aer:.4f}, precision {score.precision:.4f}, recall {score.recall:.4f}")
+        rates = compute_gold_alignment_score(all_links, gold_alignments)
+        log_message(f"aer {rates.aer:.4f}, precision {rates.precision:.4f}, recall {rates.recall:.4f}")
 
 
 def _check_directions(forward: Path, backward: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +19,7 @@ from regard.strict_json import dumps
 
 if TYPE_CHECKING:
     from regard.search import LengthPenalty
-    from regard.translate import Translation
+    from regard.translate import Alignment, Translation
 
 
 LINES_PER_CHUNK = 512  # lines that are sorted by length together
@@ -108,8 +110,9 @@ def translate(
     with exit_on_broken_pipe(), open_translator(folders, translation_options) as translate_chunks:
         for translations in show_line_progress(translate_chunks(chunks)):
             writer.write(translations)
-    if writer.num_truncated:
-        log_message(f"{writer.num_truncated} of {writer.num_written:,} translations were cut off at the maximum length")
+    counts = writer.counts
+    if counts.truncated:
+        log_message(f"{counts.truncated} of {counts.total:,} translations were cut off at the maximum length")
     for warning in writer.iterate_warnings():
         log_message(f"warning: {warning}")
 
@@ -154,31 +157,27 @@ def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Tra
             progress.advance(task, len(chunk))
 
 
-class TranslationWriter:
-    """Write translations to standard output, and count empty, truncated and unaligned ones."""
+@dataclass
+class TranslationCounts:
+    """Numbers of translations, for warnings."""
 
-    def __init__(self, n_best: int, output_format: str, tags: bool = False) -> None:
-        self.n_best = n_best
-        self.output_format = output_format
-        self.tags = tags
-        self.num_written = 0
-        self.num_truncated = 0  # cut off at the maximum length
-        self.num_empty = self.num_sources = 0  # empty translations; sources with text
-        self.num_unaligned = 0  # with unaligned tags
-        self.num_untranslated = 0  # with sentences of the source
+    tags: bool = False  # with --tags, a text of tags alone is empty
+    total: int = 0
+    truncated: int = 0  # cut off at the maximum length
+    sources: int = 0  # with text
+    empty: int = 0  # of sources with text
+    unaligned: int = 0  # with unaligned tags
+    untranslated: int = 0  # with sentences of the source
 
-    def write(self, translations: Sequence[Translation]) -> None:
-        """Write translations and flush."""
-        for translation in translations:
-            sys.stdout.write("".join(line + "\n" for line in self._format_lines(translation)))
-            self.num_written += 1
-            self.num_truncated += not translation.ended
-            has_text = self._has_text(translation.source)
-            self.num_sources += has_text
-            self.num_empty += has_text and not self._has_text(translation.text)
-            self.num_unaligned += translation.unaligned_tags > 0
-            self.num_untranslated += translation.untranslated > 0
-        sys.stdout.flush()
+    def add(self, translation: Translation) -> None:
+        """Count a translation."""
+        has_text = self._has_text(translation.source)
+        self.total += 1
+        self.truncated += not translation.ended
+        self.sources += has_text
+        self.empty += has_text and not self._has_text(translation.text)
+        self.unaligned += translation.unaligned_tags > 0
+        self.untranslated += translation.untranslated > 0
 
     def _has_text(self, text: str) -> bool:
         """Return True if there is more than white space and, with --tags, tags."""
@@ -187,20 +186,37 @@ class TranslationWriter:
         return bool((ANY_TAG.sub("", text) if self.tags else text).strip())
 
     def iterate_warnings(self) -> Iterator[str]:
-        """Yield a warning for empty translations, unaligned tags and untranslated sentences."""
+        """Yield a warning for unaligned tags and untranslated sentences."""
         from regard.translate import describe_unaligned_tags, describe_untranslated
 
-        if self.num_empty:
-            which = (
-                f"all {self.num_sources:,}"
-                if self.num_empty == self.num_sources
-                else f"{self.num_empty:,} of {self.num_sources:,}"
-            )
-            yield f"{which} translations are empty"
-        if self.num_unaligned:
-            yield describe_unaligned_tags(self.num_unaligned, self.num_written)
-        if self.num_untranslated:
-            yield describe_untranslated(self.num_untranslated, self.num_written)
+        if self.unaligned:
+            yield describe_unaligned_tags(self.unaligned, self.total)
+        if self.untranslated:
+            yield describe_untranslated(self.untranslated, self.total)
+
+
+class TranslationWriter:
+    """Write translations to standard output, and count them."""
+
+    def __init__(self, n_best: int, output_format: str, tags: bool = False) -> None:
+        self.n_best = n_best
+        self.output_format = output_format
+        self.counts = TranslationCounts(tags)
+
+    def write(self, translations: Sequence[Translation]) -> None:
+        """Write translations and flush."""
+        for translation in translations:
+            sys.stdout.write("".join(line + "\n" for line in self._format_lines(translation)))
+            self.counts.add(translation)
+        sys.stdout.flush()
+
+    def iterate_warnings(self) -> Iterator[str]:
+        """Yield a warning for empty translations, unaligned tags and untranslated sentences."""
+        counts = self.counts
+        if counts.empty:
+            which = f"{counts.empty:,} of" if counts.empty < counts.sources else "all"
+            yield f"{which} {counts.sources:,} translations are empty"
+        yield from counts.iterate_warnings()
 
     def _format_lines(self, best: Translation) -> list[str]:
         """Return the lines of one source; n-best lines have its number and a score, as in Moses."""
@@ -214,7 +230,7 @@ class TranslationWriter:
     def _format_row(self, translation: Translation) -> str:
         """Return one translation as one line."""
         text = translation.text.replace("\n", " ").replace("\r", " ")  # one output line per input line
-        parts = [str(self.num_written), text, f"{translation.score:.4f}"] if self.n_best > 1 else [text]
+        parts = [str(self.counts.total), text, f"{translation.score:.4f}"] if self.n_best > 1 else [text]
         return " ||| ".join([*parts, _format_links(translation)] if self.output_format == "pharaoh" else parts)
 
 
@@ -227,21 +243,20 @@ def _format_links(translation: Translation) -> str:
 
 def make_translation_dict(translation: Translation) -> dict[str, Any]:
     """Return a translation as a JSON object."""
-    alignment = translation.alignment
     return {
         "source": translation.source,
         "text": translation.text,
         "score": round(translation.score, 6),
         "ended": translation.ended,
         "tokens": translation.tokens,
-        "alignment": alignment
-        and {
-            "source": alignment.source,
-            "target": alignment.target,
-            "pairs": alignment.pairs,
-            "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
-        },
+        "alignment": translation.alignment and make_alignment_dict(translation.alignment),
     }
+
+
+def make_alignment_dict(alignment: Alignment) -> dict[str, Any]:
+    """Return an alignment as a JSON object."""
+    soft = [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()]
+    return {"source": alignment.source, "target": alignment.target, "pairs": alignment.pairs, "soft": soft}
 
 
 TEXTS_PER_CHUNK = 512  # texts that are sorted by length together
@@ -311,7 +326,6 @@ def write_translated_document(
     """Translate a document to standard output; raise UserError if it declares other languages."""
     from regard.console import log_message
     from regard.documents import ZIP_PARSERS, translate_document
-    from regard.translate import describe_unaligned_tags, describe_untranslated
 
     if path.suffix.lower() in ZIP_PARSERS and sys.stdout.isatty():
         raise UserError(f"{path} is binary; redirect the output to a file: > {path.stem}-2{path.suffix}")
@@ -325,12 +339,13 @@ def write_translated_document(
 
     def translate_texts(texts: Sequence[str]) -> list[str]:
         chunks = translate_chunks(iterate_chunks(texts, TEXTS_PER_CHUNK))
-        translations = [translation for chunk in chunks for translation in chunk]
-        if unaligned := sum(translation.unaligned_tags > 0 for translation in translations):
-            warn(describe_unaligned_tags(unaligned, len(translations)))
-        if untranslated := sum(translation.untranslated > 0 for translation in translations):
-            warn(describe_untranslated(untranslated, len(translations)))
-        return [translation.text for translation in translations]
+        counts, translated = TranslationCounts(), []
+        for translation in chain.from_iterable(chunks):
+            counts.add(translation)
+            translated.append(translation.text)
+        for warning in counts.iterate_warnings():
+            warn(warning)
+        return translated
 
     sys.stdout.buffer.write(translate_document(path.name, content, translate_texts, warn=warn, languages=languages))
     sys.stdout.buffer.flush()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,9 @@ class Translator:
         """Yield translations in order while texts still arrive; `chunk_size` texts are sorted and batched together."""
         if isinstance(texts, str):
             raise TypeError("stream takes texts one after the other, not one text: stream([text])")
-        return self._stream_chunks(iter(texts), chunk_size, self.compile_options(Options(**options)))
-
-    def _stream_chunks(self, texts: Iterator[str], chunk_size: int, compiled: CompiledOptions) -> Iterator[Translation]:
-        while chunk := list(islice(texts, chunk_size)):
-            yield from self.translate_chunk(chunk, compiled)
+        compiled, iterator = self.compile_options(Options(**options)), iter(texts)
+        chunks = iter(lambda: list(islice(iterator, chunk_size)), [])
+        return chain.from_iterable(self.translate_chunk(chunk, compiled) for chunk in chunks)
 
     def compile_options(self, options: Options) -> CompiledOptions:
         """Check the options and encode their words; errors show here, before anything is translated."""
