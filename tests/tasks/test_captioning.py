@@ -601,7 +601,7 @@ def test_evaluation_agrees_with_predictions(run: Run, data: Path) -> None:
         references.setdefault(row["image"], []).append(row["caption"])
     made = model.predict([data / image for image in references])
     texts = [one.text for one in made]
-    assert found["chrf"] == chrf_multi_reference(texts, list(references.values()), model.tokenizer.lowercase).value
+    assert found["chrf"] == chrf_multi_reference(texts, list(references.values()), model.vocabulary.lowercase).value
     assert found["chrf_signature"].startswith("nrefs:2|")
     right = [one.text in captions for one, captions in zip(made, references.values(), strict=True)]
     assert found["exact"] == pytest.approx(100 * np.mean(right))
@@ -618,7 +618,7 @@ def test_on_object_is_the_mean_attention_on_cells_of_named_objects(run: Run, dat
     weights = []
     for one in examples:
         seen = model.preprocessor.preprocess(one.picture.load(), one.picture)
-        target = [*model.tokenizer.encode(one.caption), EOS]
+        target = [*model.vocabulary.encode(one.caption), EOS]
         source, lengths = torch.from_numpy(seen.position_features)[None], torch.tensor([len(seen.position_features)])
         (scored,) = score_targets(model.model, source, lengths, [target])
         assert scored.hypothesis.attention is not None
@@ -777,7 +777,7 @@ def test_invalid_settings_are_refused(values: dict[str, Any], message: str) -> N
 @soft_or_slow
 def test_init_from_copies_weights(run: Run, data: Path, tmp_path: Path) -> None:
     loaded = regard.load(run.folder)
-    sizes = (loaded.data.features, loaded.tokenizer.vocab_size)
+    sizes = (loaded.data.features, loaded.vocabulary.vocab_size)
     tasks.assert_init_from_copies_weights(run, sizes, data / "dev.jsonl", data / "train.jsonl", tmp_path / "run")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from regard.data.indexed_dataset import Indices
 from regard.data.readers.text import format_path, iterate_lines
@@ -18,7 +19,7 @@ from regard.evaluate.translation_metrics import choose_selection_metric, score_t
 from regard.models import Seq2Seq
 from regard.plot import AttentionOverlay, WeightedWords
 from regard.search import Floats, Hypothesis, search
-from regard.tasks.base import SAMPLES, Prediction, Validation, ValidationSample, require_list
+from regard.tasks.base import SAMPLES, Prediction, Predictor, Validation, ValidationSample, require_list
 from regard.tasks.batched_inference import map_batches_in_order
 from regard.tasks.captioning import caption_files
 from regard.tasks.captioning.dataset import (
@@ -94,25 +95,23 @@ class CaptionPrediction(Prediction):
 ImageSource = str | Path | Mapping[str, Any] | ImageFile | Array
 
 
-class CaptioningPredictor:
-    """A captioning model with its tokenizer and image preprocessing."""
+class CaptioningPredictor(Predictor):
+    """A captioning model with its tokenizer as the vocabulary, and its image preprocessing."""
+
+    model: Seq2Seq
 
     def __init__(
         self,
-        model: Seq2Seq,
+        model: nn.Module,
         tokenizer: Tokenizer,
         data: CaptionSettings,
-        preprocessor: ImagePreprocessor,
-        batch_tokens: int,
         device: torch.device,
+        batch_tokens: int,
+        preprocessor: ImagePreprocessor,
     ) -> None:
         """`data` are the run's settings, with `features` resolved."""
-        self.model = model.to(device).eval()
-        self.tokenizer = tokenizer
-        self.data = data
+        super().__init__(model, tokenizer, data, device, batch_tokens)
         self.preprocessor = preprocessor
-        self.batch_tokens = batch_tokens
-        self.device = device
 
     def parse_lines(self, lines: Iterable[str]) -> Iterator[ImageFile]:
         """Yield images from lines: a path, or a JSON object with an image."""
@@ -137,20 +136,18 @@ class CaptioningPredictor:
             for source, picture in zip(inputs, pictures, strict=True)
         ]
 
-        def search_batch(rows: Indices) -> list[Hypothesis]:
-            source, lengths = pad_image_inputs([image_inputs[row] for row in rows.tolist()])
-            nbest_lists = search(
-                self.model,
-                source.to(self.device),
-                lengths.to(self.device),
-                beam=beam,
-                max_length=self.data.max_length + 1,
-            )
-            return [hypotheses[0] for hypotheses in nbest_lists]
+        def search_rows(rows: Indices) -> list[Hypothesis]:
+            return self.run_batch(pad_image_inputs([image_inputs[row] for row in rows.tolist()]), beam)
 
         sizes = np.array([image_input.grid_shape.num_positions for image_input in image_inputs], dtype=np.int64)
-        hypotheses = map_batches_in_order(search_batch, sizes, self.batch_tokens)
+        hypotheses = map_batches_in_order(search_rows, sizes, self.batch_tokens)
         return [self._make_prediction(*fields) for fields in zip(pictures, image_inputs, hypotheses, strict=True)]
+
+    def run_batch(self, batch: tuple[Tensor, Tensor], beam: int = 5) -> list[Hypothesis]:
+        """Return the best caption of each image of a batch, as `pad_image_inputs` makes it."""
+        source, lengths = (part.to(self.device) for part in batch)
+        nbest_lists = search(self.model, source, lengths, beam=beam, max_length=self.data.max_length + 1)
+        return [hypotheses[0] for hypotheses in nbest_lists]
 
     def caption_images(self, pictures: Sequence[ImageFile], beam: int = 5) -> list[CaptionPrediction]:
         """Return a caption for each image; only some images are in memory at a time."""
@@ -176,9 +173,9 @@ class CaptioningPredictor:
         grid_shape = image_input.grid_shape
         return CaptionPrediction(
             picture,
-            self.tokenizer.decode(hypothesis.tokens),
+            self.vocabulary.decode(hypothesis.tokens),
             hypothesis.score,
-            self.tokenizer.convert_ids_to_tokens(hypothesis.tokens),
+            self.vocabulary.convert_ids_to_tokens(hypothesis.tokens),
             hypothesis.attention.reshape(len(hypothesis.tokens), grid_shape.rows, grid_shape.columns),
             image_input.pixels,
             image_input.window,
@@ -193,12 +190,12 @@ class CaptioningPredictor:
             raise UserError(f"{' and '.join(map(str, paths))}: no captions to score on")
         groups = caption_files.group_captions_by_image(examples)
         references, texts = list(groups.values()), [one.text for one in self.caption_images(list(groups))]
-        encoded = encode_captions(examples, self.preprocessor, self.tokenizer, self.data.features)
+        encoded = encode_captions(examples, self.preprocessor, self.vocabulary, self.data.features)
         dataset = CaptionDataset(encoded, self.preprocessor)
         scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
         warn_about_bleu([caption for captions in references for caption in captions])
-        bleu = bleu_multi_reference(texts, references, self.tokenizer.lowercase)
-        chrf = chrf_multi_reference(texts, references, self.tokenizer.lowercase)
+        bleu = bleu_multi_reference(texts, references, self.vocabulary.lowercase)
+        chrf = chrf_multi_reference(texts, references, self.vocabulary.lowercase)
         return {
             "images": len(groups),
             "captions": len(examples),
@@ -206,26 +203,26 @@ class CaptioningPredictor:
             "chrf": chrf.value,
             "bleu_signature": bleu.signature,
             "chrf_signature": chrf.signature,
-            "exact": compute_exact_match(texts, references, self.tokenizer),
+            "exact": compute_exact_match(texts, references, self.vocabulary),
             "loss": scores.mean_loss,
             **scores.compute_metrics(),
         }
 
     def validate(
-        self, examples: Sequence[caption_files.CaptionExample], dataset: CaptionDataset, max_images: int
+        self, examples: Sequence[caption_files.CaptionExample], dataset: CaptionDataset, max_measured: int
     ) -> Validation:
-        """Return the cross-entropy of all dev captions, and metrics of greedy captions of the first images.
+        """Return the cross-entropy of all dev captions, and metrics of greedy captions of `max_measured` images.
 
         Captions are scored against all references of their image. BLEU chooses the best checkpoint, or chrF if the
         references are in a script without spaces between words.
         """
-        groups = caption_files.group_captions_by_image(examples, max_images)
+        groups = caption_files.group_captions_by_image(examples, max_measured)
         references, predictions = list(groups.values()), self.caption_images(list(groups), beam=1)
         texts = [prediction.text for prediction in predictions]
         selection_metric = choose_selection_metric([caption for captions in references for caption in captions])
         scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
-        metrics = score_texts(texts, references, selection_metric, self.tokenizer.lowercase)
-        metrics["exact"] = compute_exact_match(texts, references, self.tokenizer)
+        metrics = score_texts(texts, references, selection_metric, self.vocabulary.lowercase)
+        metrics["exact"] = compute_exact_match(texts, references, self.vocabulary)
         samples = [
             ValidationSample({"image": one.picture.name, "right": " / ".join(captions), "caption": one.text}, one.plot)
             for one, captions in zip(predictions[:SAMPLES], references, strict=False)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from torch import nn
 
 from regard.config import parse_settings
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric
-from regard.models import Seq2Seq
 from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.synthetic.captioning import write_captioning_corpus
@@ -23,9 +23,8 @@ from regard.tasks.base import (
     DevExample,
     PreparedRun,
     Task,
-    Validation,
+    Validator,
     choose_inference_device,
-    evaluation_mode,
     find_vocabulary_run,
     format_left_out,
     get_single_run,
@@ -97,10 +96,9 @@ class CaptioningTask(Task):
         dev_dataset = CaptionDataset(dev, preprocessor._replace(backbone=backbone))
         resolved_data = replace(data, features=features)
 
-        def validate(model: Seq2Seq, device: torch.device) -> Validation:
-            arguments = tokenizer, resolved_data, dev_dataset.preprocessor, training.batch_tokens, device
-            with evaluation_mode(model):
-                return CaptioningPredictor(model, *arguments).validate(split.dev, dev_dataset, training.validate_pairs)
+        def make_predictor(model: nn.Module, device: torch.device) -> CaptioningPredictor:
+            arguments = tokenizer, resolved_data, device, training.batch_tokens, dev_dataset.preprocessor
+            return CaptioningPredictor(model, *arguments)
 
         references = group_captions_by_image(split.dev, training.validate_pairs).values()
         report_selection_metric(choose_selection_metric([one for some in references for one in some]), training.best)
@@ -108,7 +106,7 @@ class CaptioningTask(Task):
             run,
             config.override(resolved),
             CaptionDataset(train, preprocessor, tokenizer, settings.dropout),
-            validate,
+            Validator(make_predictor, split.dev, dev_dataset, training.validate_pairs),
             (features, tokenizer.vocab_size),
             partial(save_caption_vocabulary, tokenizer, settings),
             _describe_caption_data(split, train, len(encoded) - len(train), tokenizer),
@@ -124,7 +122,7 @@ class CaptioningTask(Task):
         tokenizer, device = load_caption_vocabulary(run), choose_inference_device(device)
         preprocessor = ImagePreprocessor(data.image, data.patch, int(config.model["max_side"]), data.backbone, device)
         model = run.load_model((data.features, tokenizer.vocab_size))
-        return CaptioningPredictor(model, tokenizer, data, preprocessor, config.training.batch_tokens, device)
+        return CaptioningPredictor(model, tokenizer, data, device, config.training.batch_tokens, preprocessor)
 
     def load_dev_set(self, config: RunConfig) -> list[DevExample]:
         """Return the dev images of a run, each with all its references."""
