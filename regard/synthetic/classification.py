@@ -6,11 +6,10 @@ Sentences with opinions of other people do not affect the label.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from random import Random
 
-from regard.synthetic.corpus import SyntheticCorpus, iterate_distinct, load_corpus_words, write_splits
+from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_distinct_splits
 
 _WORDS = load_corpus_words()["classification"]
 POSITIVE_ADJECTIVES: Sequence[str] = _WORDS["positive"]
@@ -21,8 +20,7 @@ SPLIT_SIZES = {"train": 3000, "dev": 300, "test": 600}
 def write_classification_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.tsv`, `dev.tsv` and `test.tsv`: label, text, and the deciding sentence, which training ignores."""
     random = Random(seed)
-    reports = iterate_distinct(lambda: _make_report_line(random))
-    return write_splits(folder, ".tsv", SPLIT_SIZES, _WORDS["overrides"], lambda _, n: "".join(islice(reports, n)))
+    return write_distinct_splits(folder, ".tsv", SPLIT_SIZES, _WORDS["overrides"], lambda: _make_report_line(random))
 
 
 def _make_report_line(random: Random) -> str:

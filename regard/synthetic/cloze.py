@@ -9,12 +9,11 @@ several times have to be summed, and another word occurs in the story about as o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from regard.synthetic.corpus import SyntheticCorpus, iterate_distinct, load_corpus_words, write_splits
+from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_distinct_splits
 
 _WORDS = load_corpus_words()["cloze"]
 PEOPLE: Sequence[str] = _WORDS["people"]
@@ -47,10 +46,7 @@ class _Story(NamedTuple):
 def write_cloze_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train`, `dev` and `test` in the format of the Children's Book Test, without repeated questions."""
     random = Random(seed)
-    questions = iterate_distinct(lambda: make_cloze_question(random))
-    return write_splits(
-        folder, ".txt", SPLIT_SIZES, _WORDS["overrides"], lambda _, size: "".join(islice(questions, size))
-    )
+    return write_distinct_splits(folder, ".txt", SPLIT_SIZES, _WORDS["overrides"], lambda: make_cloze_question(random))
 
 
 def make_cloze_question(random: Random) -> str:

@@ -5,7 +5,7 @@ The words of the corpora and the overrides are in `corpora.yaml`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -37,7 +37,8 @@ class SyntheticCorpus(NamedTuple):
 def load_corpus_words() -> dict[str, dict[str, Any]]:
     """Return the words and the recipe overrides of each task's corpus."""
     text = resources.files("regard.synthetic").joinpath("corpora.yaml").read_text(encoding="utf-8")
-    return {task: dict(section) for task, section in yaml.safe_load(text).items()}
+    words: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return words
 
 
 def write_splits(
@@ -55,10 +56,16 @@ def write_splits(
     return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], overrides)
 
 
-def iterate_distinct(draw: Callable[[], str]) -> Iterator[str]:
-    """Yield distinct examples without end."""
+def write_distinct_splits(
+    folder: Path, suffix: str, sizes: Mapping[str, int], overrides: Mapping[str, Any], draw: Callable[[], str]
+) -> SyntheticCorpus:
+    """Write `train`, `dev` and `test` with a suffix, without repeated examples."""
     seen: set[str] = set()
-    while True:
-        if (example := draw()) not in seen:
-            seen.add(example)
-            yield example
+
+    def draw_new() -> str:
+        while (example := draw()) in seen:
+            pass
+        seen.add(example)
+        return example
+
+    return write_splits(folder, suffix, sizes, overrides, lambda _, size: "".join(draw_new() for _ in range(size)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from regard.synthetic.corpus import SyntheticCorpus, iterate_distinct, load_corpus_words, write_splits
+from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_distinct_splits
 
 _WORDS = load_corpus_words()["tagging"]
 TIME_WORDS: dict[str, str] = _WORDS["time_words"]  # the first word of a sentence determines the tense of its verbs
@@ -25,11 +25,8 @@ class LabelledWords(NamedTuple):
 
 def write_tagging_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.conll`, `dev.conll` and `test.conll`, without repeated sentences."""
-    random = Random(seed)
-    sentences = iterate_distinct(lambda: _format_sentence_columns(make_tagged_sentence(random)))
-    return write_splits(
-        folder, ".conll", SPLIT_SIZES, SMALL_MODEL_OVERRIDES, lambda _, size: "".join(islice(sentences, size))
-    )
+    draw = partial(_draw_sentence_columns, Random(seed))
+    return write_distinct_splits(folder, ".conll", SPLIT_SIZES, SMALL_MODEL_OVERRIDES, draw)
 
 
 def make_tagged_sentence(random: Random) -> LabelledWords:
@@ -55,6 +52,7 @@ def _make_noun_phrase(random: Random) -> list[tuple[str, str]]:
     return [*adjectives, (random.choice(_WORDS["nouns"]), "WHAT")]
 
 
-def _format_sentence_columns(sentence: LabelledWords) -> str:
-    """Return a line for each word and a blank line after them."""
+def _draw_sentence_columns(random: Random) -> str:
+    """Draw a sentence as a line for each word and a blank line after them."""
+    sentence = make_tagged_sentence(random)
     return "".join(f"{row[0]} {label}\n" for row, label in zip(*sentence, strict=True)) + "\n"
