@@ -27,6 +27,7 @@ from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate import ConfusionMatrix
 from regard.models import log_probs
 from regard.models.classifier import ClassifierSettings
+from regard.models.plugins import import_plugins
 from regard.models.registry import MODELS
 from regard.plot import WeightedWords
 from regard.recipes import RunConfig
@@ -423,6 +424,7 @@ def _make_vocabulary(tokenizer: Tokenizer, labels: LabelVocabulary, config: RunC
 
 def _reads_sentences(kind: str) -> bool:
     """Return whether a kind of model reads a text sentence by sentence."""
+    import_plugins()
     classifiers = {
         name: settings.reads_sentences
         for name, (settings, _) in MODELS.items()

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from regard.data.readers.text import format_path, iterate_lines
 from regard.data.sentence_pair import Pair
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
-from regard.plot import PredictedSeries, plot_predicted_series
+from regard.plot import PredictedSeries
 from regard.recipes import RunConfig
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus
@@ -316,7 +317,7 @@ class RegressionPredictor(Predictor):
 def _make_sample(reference: Table, outputs: Table) -> ValidationSample:
     prediction = RegressionPrediction(outputs)
     texts = {"right": format_series(reference), "model": prediction.to_text()}
-    return ValidationSample(texts, lambda: plot_predicted_series(prediction.make_series(reference)))
+    return ValidationSample(texts, partial(prediction.plot, reference))
 
 
 class RegressionTask(InMemoryTask[Series]):

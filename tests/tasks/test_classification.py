@@ -26,6 +26,7 @@ from regard.data.readers.labelled_texts import LabelColumns, LabelledText, read_
 from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
 from regard.evaluate import ConfusionMatrix
+from regard.models.registry import MODELS
 from regard.recipes import read_recipe as recipe_of
 from regard.report import write_report
 from regard.runs import Run
@@ -478,6 +479,17 @@ def test_model_that_does_not_classify_is_refused(tmp_path: Path) -> None:
     data = write_numbered_texts(tmp_path / "a.tsv")
     message = error_message(train, recipe, data, tmp_path / "run")
     assert "model.kind 'luong' is not a classifier" in message
+
+
+def test_classifier_of_a_plugin_trains_and_predicts(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODELS, "mine", MODELS["yang"])
+    recipe = recipe_of("yang2016")
+    recipe["model"] = {**recipe["model"], "kind": "mine"}
+    made = train(recipe, corpus / "train.tsv", tmp_path / "run", dev=corpus / "dev.tsv", **SMALL["yang2016"])
+    (prediction,) = package.load(made.folder).predict(["We left. It rained."])
+    assert len(prediction.to_dict()["sentence_weights"]) == 2
 
 
 @each_recipe
