@@ -16,7 +16,7 @@ import pytest
 from support.commands import environment
 
 ROOT = Path(__file__).parent.parent
-TRAIN_FILES, TRANSLATE_FILES = 79, 36  # limits; lower them when the path gets shorter, never raise them
+TRAIN_FILES, TRANSLATE_FILES = 77, 36  # limits; lower them when the path gets shorter, never raise them
 
 PROGRAM = """
 import sys, threading
