@@ -182,13 +182,15 @@ class Vocabulary(Protocol):
 class Predictor(ABC):
     """A trained model with its vocabulary, ready for inference."""
 
+    min_batch_tokens: ClassVar[int] = 0  # batches may be larger than in training, without gradients
+
     def __init__(self, model: nn.Module, vocabulary: Any, data: Any, device: torch.device, batch_tokens: int) -> None:
         """Take the run's vocabulary and its data settings, and the size of a batch."""
         self.model = model.to(device).eval()
         self.vocabulary = vocabulary
         self.data = data
         self.device = device
-        self.batch_tokens = batch_tokens
+        self.batch_tokens = max(batch_tokens, self.min_batch_tokens)
 
     @abstractmethod
     def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:

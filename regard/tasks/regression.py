@@ -242,6 +242,8 @@ SeriesInput = Sequence[Sequence[float]] | Table  # (S, I)
 class RegressionPredictor(Predictor):
     """A regression model with its scalers."""
 
+    min_batch_tokens = 20_000
+
     def predict(self, inputs: Sequence[SeriesInput]) -> list[RegressionPrediction]:
         """Return numbers for each step of each series; a series is a list of steps, each a list of numbers."""
         tables = [self._to_table(series) for series in require_list(inputs, "series")]

@@ -170,6 +170,8 @@ class _TaggerOutput(NamedTuple):
 class TaggingPredictor(Predictor):
     """A tagger with its vocabulary; its data settings name the input columns."""
 
+    min_batch_tokens = 4000
+
     def predict(self, inputs: Sequence[TaggingInput]) -> list[TaggingPrediction]:
         """Return the tags of each sentence, in order; an empty sentence has none.
 
