@@ -30,6 +30,7 @@ class GradientAccumulator:
     ) -> None:
         """Wrap the model in DDP if there are several ranks, unless FSDP shards it."""
         self.model_with_loss = model_with_loss
+        self.weights = list(model_with_loss.parameters())  # listing them takes as long as many kernels of an update
         self.settings = settings
         self.device = device
         self.distributed = distributed
@@ -47,7 +48,8 @@ class GradientAccumulator:
         longest = max(batch.num_rows for batch in batches)
         while True:
             # 2. Forward and backward passes of all micro-batches.
-            self.model_with_loss.zero_grad()
+            for weight in self.weights:
+                weight.grad = None
             loss = self._try_accumulate(batches, total, step, micro_batches)
             # 3. Out of memory on one rank: split further on all ranks.
             failed, divisible = self.distributed.all_reduce_sum([float(loss is None), float(micro_batches < longest)])
@@ -117,5 +119,4 @@ class GradientAccumulator:
         """Clip the gradient norm; return the norm before clipping."""
         self.scaler.unscale_(optimizer)
         limit = float("inf") if self.settings.clip is None else self.settings.clip
-        norm = torch.nn.utils.clip_grad_norm_(self.model_with_loss.parameters(), limit)
-        return gather_full_tensor(norm).to(self.device)
+        return gather_full_tensor(torch.nn.utils.clip_grad_norm_(self.weights, limit)).to(self.device)
