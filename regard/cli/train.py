@@ -42,9 +42,9 @@ def expand_dev_arguments(args: list[str]) -> list[str]:
     expanded: list[str] = []
     for previous, argument, following in zip(["", *args], args, [*args[1:], "--"], strict=False):
         expanded.append(argument)
-        is_complete = is_bilingual_file(Path(argument)) or Path(argument).is_dir()
-        if previous == "--dev" and not is_complete and not following.startswith("-") and not is_override(following):
-            expanded.append("--dev")
+        if previous == "--dev" and not following.startswith("-") and not is_override(following):
+            is_complete = is_bilingual_file(Path(argument)) or Path(argument).is_dir()
+            expanded += [] if is_complete else ["--dev"]
     return expanded
 
 
