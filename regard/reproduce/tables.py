@@ -273,7 +273,9 @@ def _plot_chart(chart: BarChart | CurveChart, rows: Sequence[Mapping[str, Any]])
     values = {name: row_values[metric] for name, row_values in measured.items()}
     if isinstance(chart, CurveChart):
         return plot_curves(values, chart.title, chart.x_label, chart.y_label, chart.log_scale)
-    published = {row["name"]: row["published"][metric] for row in rows if metric in row["published"]}
+    published = {
+        row["name"]: row["published"][metric] for row in rows if row["name"] in measured and metric in row["published"]
+    }
     deviations = {
         name: row_values[DEVIATIONS_KEY][metric]
         for name, row_values in measured.items()

@@ -460,6 +460,23 @@ def test_result_page_is_self_contained(lab: Workspace) -> None:
     assert (lab.results_folder / "fake" / "bleu.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_chart_has_no_published_values_of_rows_that_were_not_measured(
+    lab: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {
+        name: ExperimentRow(name, [], {}, {"bleu": published}) for name, published in (("one", 20.0), ("other", 30.0))
+    }
+    experiment = dataclasses.replace(EXPERIMENT, name="chart", charts=[BarChart("bleu", "BLEU")])
+    results = [
+        tables.RowResult([rows["one"]], {"bleu": 10.0}),
+        tables.RowResult([rows["other"]], {"bleu": None}),
+    ]
+    drawn: list[Any] = []
+    monkeypatch.setattr(tables, "plot_bars", lambda *arguments: drawn.append(arguments))
+    tables.write_results(tables.ExperimentOutcome(experiment, results, [], tables.TimeSpent(0.0, 0.0)), lab)
+    assert drawn == [({"one": 10.0}, "BLEU", {"one": 20.0}, {})]
+
+
 def test_overview_lists_every_claim_of_finished_experiments(lab: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(EXPERIMENTS, "fake", EXPERIMENT)
     index = tables.write_overview(lab).read_text(encoding="utf-8")
