@@ -71,7 +71,7 @@ def _check_ranges(cls: type, values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         for part in (hints[key], *get_args(hints[key])):  # of `PositiveInt | None`, too
             for limits in getattr(part, "__metadata__", ()):
-                if isinstance(value, int | float):
+                if isinstance(limits, Range) and isinstance(value, int | float):
                     limits.check(value, key)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
@@ -160,6 +160,7 @@ class Rack:
     depth: PositiveInt | None = None
     slots: PositiveInt | Literal["auto"] = "auto"
     tilt: Fraction = 0.0
+    colour: Annotated[int, "of a plug-in, with a note that is no range"] = 0
 
 
 @pytest.mark.parametrize(
@@ -177,4 +178,4 @@ def test_annotated_types_limit_values(key: str, value: float, message: str) -> N
     with pytest.raises(UserError) as caught:
         parse_settings(Rack, {key: value}, "rack")
     assert str(caught.value) == message
-    assert parse_settings(Rack, {"width": 1, "depth": None, "slots": "auto", "tilt": 0}, "rack").width == 1
+    assert parse_settings(Rack, {"width": 1, "depth": None, "slots": "auto", "colour": 9}, "rack").width == 1

@@ -12,7 +12,7 @@ from support.commands import Command, environment, regard_command
 
 from regard.errors import UserError
 from regard.models import build
-from regard.nn import SCORES
+from regard.nn import SCORES, Concat
 from regard.recipes import list_recipes, read_recipe, read_recipe_text
 
 ROOT = Path(__file__).parent.parent
@@ -128,10 +128,17 @@ def test_a_task_is_a_task_file_a_model_a_recipe_and_a_line(
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("score", ["cosine", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", ".dot"])
+@pytest.mark.parametrize(
+    "score", ["cosine", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", "mine.__class__", ".dot"]
+)
 def test_a_run_cannot_name_a_class_outside_scores_and_plugins(score: str) -> None:
     with pytest.raises(UserError, match=r"score is one of dot, general, concat, location, not .*REGARD_IMPORT"):
         build("bahdanau2015", 9, 9, size=4, score=score)
+
+
+def test_an_entry_of_the_scores_may_be_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCORES, "wide", lambda query_size, key_size: Concat(query_size, key_size, 64))
+    assert build("bahdanau2015", 9, 9, size=4, score="wide").decoder.attention.score.v.numel() == 64
 
 
 @pytest.mark.parametrize("name", [name for name in list_recipes() if "score" in read_recipe(name)["model"]])

@@ -35,8 +35,9 @@ def import_plugins() -> dict[str, ModuleType]:
 def find_score(name: str) -> Callable[..., Score]:
     """Return the constructor of a score: an entry of `SCORES`, or a plug-in's class such as `mine.Cosine`."""
     module, _, attribute = name.rpartition(".")
-    constructor = getattr(import_plugins().get(module), attribute, None) if module else SCORES.get(name)
-    if not isinstance(constructor, type):
+    plugin = import_plugins().get(module)
+    constructor = getattr(plugin, attribute, None) if plugin else SCORES.get(name)
+    if constructor is None or (plugin and not isinstance(constructor, type)):
         raise ValueError(
             f"score is one of {', '.join(SCORES)}, not {name!r}{format_suggestion(name, SCORES)} "
             f"(for a score of your own, such as mine.Cosine, set {PLUGIN_VARIABLE} to its module)"
