@@ -129,10 +129,10 @@ def test_a_task_is_a_task_file_a_model_a_recipe_and_a_line(
 
 
 @pytest.mark.parametrize(
-    "score", ["cosine", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", "mine.__class__", ".dot"]
+    "score", ["cosines", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", "mine.__class__", ".dot"]
 )
 def test_a_run_cannot_name_a_class_outside_scores_and_plugins(score: str) -> None:
-    with pytest.raises(UserError, match=r"score is one of dot, general, concat, location, not .*REGARD_IMPORT"):
+    with pytest.raises(UserError, match=rf"score is one of {', '.join(SCORES)}, not .*REGARD_IMPORT"):
         build("bahdanau2015", 9, 9, size=4, score=score)
 
 
