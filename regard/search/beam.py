@@ -111,7 +111,7 @@ def search_restricted(
         raise ValueError("constraints of your own need the whole vocabulary: search without a shortlist")
     prefixes = check_per_source(prefix, len(lengths), "prefix")
     phrases = constraints.check_phrases(check_per_source(force, len(lengths), "force"))
-    forced = [*prefixes, *(phrase.tokens for some in phrases for phrase in some)]
+    forced = [*prefixes, *(phrase.tokens for of_source in phrases for phrase in of_source)]
     subset = VocabularySubset([*words, *(token for tokens in forced for token in tokens)])
     found = search(
         [narrowed(model, subset.ids) for model in models],
@@ -119,9 +119,9 @@ def search_restricted(
         lengths,
         replace(options, forbid=[subset.to_local(tokens) for tokens in options.forbid if subset.contains(tokens)]),
         prefix=[subset.to_local(tokens) for tokens in prefixes],
-        force=[[phrase.map_ids(subset.local_ids) for phrase in some] for some in phrases],
+        force=[[phrase.map_ids(subset.local_ids) for phrase in of_source] for of_source in phrases],
     )
-    return [[one._replace(tokens=[subset.ids[id] for id in one.tokens]) for one in some] for some in found]
+    return [[one._replace(tokens=[subset.ids[id] for id in one.tokens]) for one in n_best] for n_best in found]
 
 
 def check_per_source(given: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
@@ -148,14 +148,14 @@ class SentenceState:
 
     index: int  # in the order in which sources were added to the search
     source_length: int
-    max_length: int  # of its target, EOS included
-    phrases: Sequence[Phrase] = ()  # that its target must contain
-    progress: list[PhraseProgress] = field(default_factory=list)  # of each row
+    max_length: int  # length limit of the target, EOS included
+    phrases: Sequence[Phrase] = ()  # phrases that the target must contain
+    progress: list[PhraseProgress] = field(default_factory=list)  # phrases found so far, for each row
     parents: list[Sequence[int]] = field(default_factory=list)  # row at step t -> row at step t-1
     tokens: list[Sequence[int]] = field(default_factory=list)  # row at step t -> its newest token
     attention: list[Floats] = field(default_factory=list)  # (rows, S) at step t: attention for the token after it
     finished: list[Hypothesis] = field(default_factory=list)
-    truncated: list[Hypothesis] = field(default_factory=list)  # at max_length
+    truncated: list[Hypothesis] = field(default_factory=list)  # cut off at max_length, without EOS
     done: bool = False
 
     def rank_hypotheses(self) -> list[Hypothesis]:
@@ -213,7 +213,7 @@ class Selector(Protocol):
     """Chooses which hypotheses continue: top-k for beam search, random draws for sampling."""
 
     width: int  # active hypotheses per sentence
-    initial_width: int  # of them before the first step
+    initial_width: int  # active hypotheses per sentence before the first step
 
     def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
         """Select continuations: `scores` (A, width) of the hypotheses, `log_probs` (A·width, V) of the next tokens."""
@@ -261,7 +261,7 @@ class TopKSelector:
         """Return the best hypotheses; of truncated ones those with most of the forced phrases."""
         ranked, phrases = sentence.rank_hypotheses(), sentence.phrases
         if phrases:
-            ranked.sort(key=lambda hypothesis: -PhraseProgress.of_tokens(hypothesis.tokens, phrases).num_met(phrases))
+            ranked.sort(key=lambda hypothesis: -PhraseProgress.of_tokens(hypothesis.tokens, phrases).find_bank(phrases))
         return ranked[: self.n_best]
 
 
@@ -283,7 +283,7 @@ class SentenceGroup:
 
     sentences: list[SentenceState]
     prefix: Prefix
-    rows: Tensor  # (R,) number of the sentence that each row belongs to, within those added together
+    sentence_of_row: Tensor  # (R,) index of each row's sentence among those that were added together
     tokens: Tensor  # (R, t) tokens so far; only kept if constraints or a prefix need them
     num_steps: int = 0
 
@@ -316,7 +316,7 @@ class BeamSearch:
         self.tokens: Tensor  # (R,) newest token of each row
         self.scores: Tensor  # (A, width) log-probability of each active hypothesis
         self.source_size = 0  # S
-        self.has_padding = False  # of sentences that were added at different times
+        self.has_padding = False  # whether the states of sources that were added at different times are padded
 
     @property
     def active(self) -> list[SentenceState]:
@@ -335,10 +335,10 @@ class BeamSearch:
         prefixes = check_per_source(prefix, len(sizes), "prefix")
         phrases = constraints.check_phrases(check_per_source(force, len(sizes), "force"))
         limits = constraints.find_max_lengths(self.options, sizes, prefixes, phrases)
-        begun = Prefix(prefixes, source.device)
+        prefix_tokens = Prefix(prefixes, source.device)
         sentences = [
-            SentenceState(index, size, limit, some, [PhraseProgress.of_tokens((), some)] * width)
-            for index, (size, limit, some) in enumerate(zip(sizes, limits, phrases, strict=True), self.num_added)
+            SentenceState(index, size, limit, own_phrases, [PhraseProgress.of_tokens((), own_phrases)] * width)
+            for index, (size, limit, own_phrases) in enumerate(zip(sizes, limits, phrases, strict=True), self.num_added)
         ]
         if not sentences:
             return
@@ -357,7 +357,7 @@ class BeamSearch:
             tokens, scores = torch.cat((self.tokens, tokens)), torch.cat((self.scores, scores))
         self.states, self.tokens, self.scores = states, tokens, scores
         self.source_size = max(self.source_size, source.shape[1])
-        self.groups.append(SentenceGroup(sentences, begun, rows, rows.new_empty(len(rows), 0)))
+        self.groups.append(SentenceGroup(sentences, prefix_tokens, rows, rows.new_empty(len(rows), 0)))
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
@@ -399,8 +399,8 @@ class BeamSearch:
         constrained = []
         for group, given, part in parts:
             for constraint in self.constraints:
-                constraint(part, group.tokens, group.rows)
-            constrained.append(group.prefix.apply(part, given, group.num_steps, group.rows))
+                constraint(part, group.tokens, group.sentence_of_row)
+            constrained.append(group.prefix.apply(part, given, group.num_steps, group.sentence_of_row))
         return torch.cat(constrained) if len(constrained) > 1 else constrained[0]  # no copy of a single group
 
     def _collect(self, active: Sequence[SentenceState], selection: Selection, attention: Tensor | None) -> None:
@@ -442,7 +442,7 @@ class BeamSearch:
             group.num_steps += 1
             if self.constraints or group.prefix.max_length:
                 kept = parents[own] - first_row
-                group.rows = group.rows[kept]
+                group.sentence_of_row = group.sentence_of_row[kept]
                 group.tokens = torch.cat((group.tokens[kept], self.tokens[own, None]), 1)
             first_row += num_rows
         self.groups = [group for group in self.groups if group.sentences]

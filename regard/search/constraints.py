@@ -134,7 +134,10 @@ class Phrase(NamedTuple):
 
 
 class PhraseProgress(NamedTuple):
-    """The number of tokens of each phrase that a hypothesis has; one more than the phrase has: complete and ended."""
+    """Number of tokens of each phrase that a hypothesis has.
+
+    A phrase of n tokens counts n + 1 once it has ended: a token follows that does not make its last word longer.
+    """
 
     counts: tuple[int, ...]
 
@@ -169,8 +172,8 @@ class PhraseProgress(NamedTuple):
         pairs = zip(phrases, self.counts, strict=True)
         return [phrase.ends for phrase, count in pairs if count == len(phrase.tokens) and phrase.ends is not None]
 
-    def num_met(self, phrases: Sequence[Phrase]) -> int:
-        """Return the bank: the tokens of ended phrases, plus one for each, and those of the longest begun one."""
+    def find_bank(self, phrases: Sequence[Phrase]) -> int:
+        """Return the number of the bank: tokens of ended phrases, plus one for each, and of the longest begun one."""
         pairs = list(zip(phrases, self.counts, strict=True))
         ended = sum(count for phrase, count in pairs if count > len(phrase.tokens))
         return ended + max((count for phrase, count in pairs if count <= len(phrase.tokens)), default=0)
@@ -189,7 +192,7 @@ def _advance_phrase(phrase: Phrase, count: int, token: int) -> int:
 
 def check_phrases(force: Sequence[Sequence[Phrase | Sequence[int]]]) -> list[list[Phrase]]:
     """Return the phrases of each source; a phrase may be given as its tokens alone."""
-    phrases = [[item if isinstance(item, Phrase) else Phrase(tuple(item)) for item in some] for some in force]
+    phrases = [[item if isinstance(item, Phrase) else Phrase(tuple(item)) for item in of_source] for of_source in force]
     for phrase in itertools.chain.from_iterable(phrases):
         if not phrase.tokens or EOS in phrase.tokens:
             raise ValueError(f"a forced phrase must have tokens and no EOS: {list(phrase.tokens)}")
@@ -204,10 +207,10 @@ def find_max_lengths(
 ) -> list[int]:
     """Return the length limit of each target; raise UnsatisfiableConstraintError if its constraints do not fit."""
     given = list(zip(prefixes, phrases, strict=True))
-    forced = [len(prefix) + sum(len(phrase.tokens) for phrase in some) for prefix, some in given]
+    forced = [len(prefix) + sum(len(phrase.tokens) for phrase in own_phrases) for prefix, own_phrases in given]
     limits = options.max_lengths(source_lengths, forced)
-    for (prefix, some), limit in zip(given, limits, strict=True):
-        if some and (needed := min_length_with_phrases(prefix, some)) >= limit:
+    for (prefix, own_phrases), limit in zip(given, limits, strict=True):
+        if own_phrases and (needed := min_length_with_phrases(prefix, own_phrases)) >= limit:
             raise UnsatisfiableConstraintError(
                 f"{needed} tokens to force do not fit, with EOS, into max_length {limit}"
             )
@@ -288,7 +291,7 @@ def _allocate_beam(
     banks: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
     for log_prob, (row, token) in zip(log_probs, ordered, strict=True):
         if log_prob > -math.inf:
-            banks[progress[row].advance(token, phrases).num_met(phrases)].append((log_prob, row, token))
+            banks[progress[row].advance(token, phrases).find_bank(phrases)].append((log_prob, row, token))
     queues = [sorted(banks[bank]) for bank in sorted(banks, reverse=True)]
     chosen: list[tuple[float, int, int]] = []
     while len(chosen) < width and any(queues):

@@ -827,7 +827,7 @@ def test_shortest_target_with_many_phrases_is_a_lower_bound() -> None:
 def test_banks_count_ended_phrases_and_the_longest_begun_one() -> None:
     phrases = [Phrase((A, B)), Phrase((A, A, A)), Phrase((B,), frozenset([A]))]
     banks = {(): 0, (A,): 1, (A, A): 2, (A, A, B): 2, (A, A, B, B): 4, (A, A, B, A): 6, (A, A, A, A): 5}
-    found = {tokens: PhraseProgress.of_tokens(tokens, phrases).num_met(phrases) for tokens in banks}
+    found = {tokens: PhraseProgress.of_tokens(tokens, phrases).find_bank(phrases) for tokens in banks}
     assert found == banks
 
 
