@@ -1,7 +1,7 @@
 """Corpora of the experiments: synthetic ones (small scale) and real ones under REGARD_DATA (full scale).
 
-The Hansards with gold alignments are tokenised, elided and contracted words are written out (« l'ordre du jour » is «
-le ordre de le jour »), and an English "n't" is "not". Training text for them is normalised alike.
+In the Hansards with gold alignments, text is tokenised, French elisions and contractions are written out (« l'ordre du
+jour » is « le ordre de le jour »), and an English "n't" is "not". Training text for them is normalised in the same way.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from regard.console import log_message
 from regard.data.readers.dispatch import Pair, iterate_pairs
 from regard.data.readers.text import iterate_lines
 from regard.errors import UserError
-from regard.synthetic.grammar import AlignedPair as Linked
-from regard.synthetic.grammar import generate_corpus
+from regard.synthetic.grammar import AlignedPair, generate_corpus
 from regard.synthetic.regression import write_regression_corpus
 from regard.synthetic.tagging import write_tagging_corpus
 from regard.synthetic.translation import write_aligned_pairs
@@ -151,7 +150,7 @@ def _write_joined_corpus(folder: Path) -> None:
         write_aligned_pairs(folder, name, list(_iterate_joined_pairs(repeated, random)))
 
 
-def _split_simple_pairs() -> dict[str, list[Linked]]:
+def _split_simple_pairs() -> dict[str, list[AlignedPair]]:
     """Return test, dev and training set: the distinct sentences of the grammar that are short and of common words."""
     drawn = generate_corpus(train=DRAWN_SENTENCES, dev=0, test=0)["train"]
     counts = Counter(word for pair in drawn for word in pair.source.split())
@@ -161,7 +160,7 @@ def _split_simple_pairs() -> dict[str, list[Linked]]:
     return {"test": pairs[:300], "dev": pairs[300:450], "train": pairs[450:]}
 
 
-def _iterate_joined_pairs(pairs: list[Linked], random: Random) -> Iterator[Linked]:
+def _iterate_joined_pairs(pairs: list[AlignedPair], random: Random) -> Iterator[AlignedPair]:
     """Shuffle the pairs, and yield groups of random size joined to lines."""
     pairs = random.sample(pairs, len(pairs))
     while pairs:
@@ -170,13 +169,13 @@ def _iterate_joined_pairs(pairs: list[Linked], random: Random) -> Iterator[Linke
         pairs = pairs[count:]
 
 
-def join_aligned_pairs(pairs: list[Linked]) -> Linked:
+def join_aligned_pairs(pairs: list[AlignedPair]) -> AlignedPair:
     """Join several pairs to one, with all their links."""
     links, source, target = [], 0, 0
     for pair in pairs:
         links += [(source + left, target + right) for left, right in pair.alignment]
         source, target = source + len(pair.source.split()), target + len(pair.target.split())
-    return Linked(
+    return AlignedPair(
         " ".join(pair.source for pair in pairs), " ".join(pair.target for pair in pairs), tuple(sorted(links))
     )
 

@@ -279,7 +279,7 @@ class Trainer:
         return min(limits) if limits else None
 
     def has_finished(self) -> bool:
-        """Return whether a limit or the patience is reached."""
+        """Return whether the limit of steps or epochs is reached, or the patience of early stopping."""
         train_state = self.train_state
         epochs = None if self.settings.epochs is None else self.sampler.compute_epochs(train_state.data_position)
         state = {"step": train_state.step, "epochs": epochs, "bad_validations": train_state.bad_validations}

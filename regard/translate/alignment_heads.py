@@ -70,10 +70,10 @@ def rank_alignment_heads(
     scores = [
         HeadScore(
             head,
-            linked / max(1, words),
-            None if gold is None else compute_gold_alignment_score(alignments_of_rows, gold).aer,
+            num_linked / max(1, words),
+            None if gold is None else compute_gold_alignment_score(links_of_pairs, gold).aer,
         )
-        for head, linked, alignments_of_rows in zip(heads, mutual, links, strict=True)
+        for head, num_linked, links_of_pairs in zip(heads, mutual, links, strict=True)
     ]
     scores.sort(key=lambda score: -score.mutual_fraction if score.aer is None else score.aer)
     decoder.alignment_head = scores[0].alignment_head
@@ -85,9 +85,8 @@ def _align_by_every_head(translator: Translator, pairs: Sequence[tuple[str, str]
     """Return the alignments of each pair by every head, both at a token's own step and at the next one."""
     model, ids = get_single_model(translator), [encode_pair(translator, *pair) for pair in pairs]
     batch, lengths = translator.make_batch([source for source, _ in ids])
-    target_in, _ = translator.make_batch(
-        [[BOS, *target[:-1]] for _, target in ids]
-    )  # padding behind a target does not matter: later positions are not attended
+    # Padding behind a target does not matter: later positions are not attended.
+    target_in, _ = translator.make_batch([[BOS, *target[:-1]] for _, target in ids])
     attentions = [
         to_numpy(attention) for attention in model.decoder.attention_by_head(model.encode(batch, lengths), target_in)
     ]
@@ -97,9 +96,9 @@ def _align_by_every_head(translator: Translator, pairs: Sequence[tuple[str, str]
         tokenized = translator.tokenize_pair(pair)
         alignments.append(
             [
-                align_words(step(attention), *tokenized)
+                align_words(shift(attention), *tokenized)
                 for attention in of_pair
-                for step in (np.asarray, shift_to_next_step)
+                for shift in (np.asarray, shift_to_next_step)
             ]
         )
     return alignments

@@ -96,11 +96,11 @@ class Translator:
             compiled = replace(compiled, options=replace(compiled.options, tags=True))
         # 4. Search.
         with_words = [segment for segment in prepared.encoded_segments if segment.ids]
-        found, num_tags = iter(self.backend.search(with_words, compiled)), len(compiled.domain_ids)
+        found, num_domain_tags = iter(self.backend.search(with_words, compiled)), len(compiled.domain_ids)
         # 5. Detokenize and align.
         translations = [
             self.build_translation(
-                segment, self._trim_attentions(next(found), num_tags) if segment.ids else [], compiled.options
+                segment, self._trim_attentions(next(found), num_domain_tags) if segment.ids else [], compiled.options
             )
             for segment in prepared.encoded_segments
         ]
@@ -241,13 +241,13 @@ class Translator:
         with_attention = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
         return next((decoder.alignment_head.shifted for decoder in with_attention), False)
 
-    def _trim_attentions(self, hypotheses: Sequence[Hypothesis], num_tags: int) -> list[Hypothesis]:
+    def _trim_attentions(self, hypotheses: Sequence[Hypothesis], num_domain_tags: int) -> list[Hypothesis]:
         """Remove domain tags from the attention of hypotheses, and use that of the next step if necessary."""
         is_shifted, trimmed = self.uses_next_step_attention, []
         for hypothesis in hypotheses:
             attention = hypothesis.attention
             if attention is not None:
-                attention = (shift_to_next_step(attention) if is_shifted else attention)[:, num_tags:]
+                attention = (shift_to_next_step(attention) if is_shifted else attention)[:, num_domain_tags:]
             trimmed.append(hypothesis._replace(attention=attention))
         return trimmed
 
