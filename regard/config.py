@@ -34,6 +34,7 @@ class Range(NamedTuple):
 # Types of settings that `parse_settings` checks. The maxima catch typing mistakes and damaged configs before they
 # exhaust the memory.
 PositiveInt = Annotated[int, Range(1, 1_000_000)]
+Count = Annotated[int, Range(1)]  # without a maximum
 NumLayers = Annotated[int, Range(1, 1000)]
 NonNegativeInt = Annotated[int, Range(0)]
 NonNegativeFloat = Annotated[float, Range(0)]
@@ -42,10 +43,10 @@ Probability = Annotated[float, Range(0, 1)]
 
 
 def parse_settings(cls: type[T], values: Mapping[str, Any], section: str) -> T:
-    """Build the dataclass `cls` from `values`; errors name keys as `section.key`.
+    """Build the dataclass `cls` from `values`; errors about a key's name or type name it as `section.key`.
 
     Keys that are missing take the dataclass's defaults. Values of annotated types such as `PositiveInt` must be in
-    their range. A ValueError of the dataclass's `__post_init__` is reported with the section's name before it.
+    their range. Errors about a range, and a ValueError of `__post_init__`, begin with `section: `.
     """
     hints = get_type_hints(cls)
     fields = {field.name: hints[field.name] for field in dataclasses.fields(typing.cast(Any, cls))}

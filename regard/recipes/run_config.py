@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
-from regard.config import Fraction, NonNegativeFloat, NonNegativeInt, Range, parse_settings
+from regard.config import Count, Fraction, NonNegativeFloat, NonNegativeInt, Range, parse_settings
 from regard.recipes.recipe import DEFAULT_PAIRS, Recipe, override, resolve_auto_sizes
 
 T = TypeVar("T")
-Count = Annotated[int, Range(1)]
 
 
 @dataclass(frozen=True)
