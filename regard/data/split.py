@@ -46,8 +46,8 @@ def split_corpora(settings: DataSettings, seed: int) -> CorpusSplit:
     key: dict[str, Any] = {"corpora": fingerprints, "languages": settings.languages}
     if not settings.dev:
         key |= {"dev_pairs": settings.dev_pairs, "seed": seed, "tagged": [corpus.tag is not None for corpus in corpora]}
-    entry = cache.find_or_build_entry("survey", key, lambda folder: _write_split(folder, corpora, settings, seed))
-    document = json.loads((entry / "survey.json").read_text(encoding="utf-8"))
+    entry = cache.find_or_build_entry("dev-split", key, lambda folder: _write_split(folder, corpora, settings, seed))
+    document = json.loads((entry / "dev-split.json").read_text(encoding="utf-8"))
     if settings.dev:
         dev = read_all_pairs(settings.dev, *settings.languages)
         return CorpusSplit(document["counts"], dev, frozenset(), fingerprints)
@@ -89,7 +89,7 @@ def _write_split(folder: Path, training_corpora: Sequence[TrainingCorpus], setti
         dev = [pair for pair in pairs if hash_source(pair, seed) in held_out]
         counts = [int((~np.isin(corpus_hashes, dev_hashes)).sum()) for corpus_hashes in hashes]
     document = {"counts": counts, "dev": dev}
-    (folder / "survey.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    (folder / "dev-split.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
 
 
 def hash_source(pair: Pair, seed: int) -> int:
