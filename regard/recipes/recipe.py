@@ -21,7 +21,7 @@ MIN_KEY_SIMILARITY = 0.75  # of dotted keys, for a suggestion; high because keys
 
 Recipe = dict[str, Any]
 
-_KEY_LINE = re.compile(r"(?P<indent> *)(?P<key>[a-z_]+):.*?(?: +# (?P<comment>.*))?")
+_KEY_LINE = re.compile(r"(?P<indent> *)(?P<key>[a-z_]+):(?P<rest>.*)")
 
 
 class Yaml12Loader(yaml.SafeLoader):
@@ -126,8 +126,8 @@ class _RecipeFile(NamedTuple):
         for line in self.text.splitlines():
             if match := _KEY_LINE.fullmatch(line):
                 section = section if match["indent"] else match["key"]
-                if match["comment"]:
-                    yield (section if match["indent"] else "", match["key"]), match["comment"]
+                if comment := match["rest"].partition(" # ")[2]:
+                    yield (section if match["indent"] else "", match["key"]), comment
 
 
 def _read_files(name: str | Path, folder: Path = Path(), chain: Mapping[Path, str] | None = None) -> list[_RecipeFile]:

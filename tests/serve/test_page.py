@@ -1273,7 +1273,7 @@ def test_unsuitable_files_are_refused_with_a_reason(visit: Visit) -> None:
     assert not [url for url in sent if "translate_file" in url]
     page.set_input_files("#file", [LETTER | {"name": "broken.docx", "buffer": b"no zip file"}])
     refused = rows.nth(4).get_by_role("alert")
-    expect(refused).to_have_text(re.compile("^broken.docx is "))
+    expect(refused).to_have_text(re.compile("^broken.docx does not match its extension"))
     page.route(
         "**/translate_file", lambda route: route.fulfill(status=400, json={"error": "Invalid request: no words"})
     )
