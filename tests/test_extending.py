@@ -128,6 +128,29 @@ def test_a_task_is_a_task_file_a_model_a_recipe_and_a_line(
         assert done.returncode == 0, done.stderr
 
 
+def test_a_task_can_be_a_plugin(tmp_path: Path, regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_block("regard/tasks/identification.py", tmp_path, "identification.py")
+    write_block("regard/models/byte_bag.py", tmp_path, "byte_bag.py")
+    write_block("regard/recipes/byte-bag.yaml", tmp_path, "mine.yaml")
+    (tmp_path / "mine.py").write_text(
+        "import byte_bag\nfrom identification import IdentificationTask\n"
+        "from regard.models import MODELS\nfrom regard.tasks import TASKS\n"
+        'MODELS["byte-bag"] = (byte_bag.ByteBagSettings, byte_bag.build)\n'
+        'TASKS["identify"] = IdentificationTask()\n'
+    )
+    (tmp_path / "lines.tsv").write_text("".join(f"en\tword {n}\nde\tWort {n}\n" for n in range(50)))
+    refused = regard("train", "lines.tsv", "--recipe", "mine.yaml", "--out", "run", "training.steps=2")
+    assert "there is no task 'identify'" in refused.stderr
+    assert "REGARD_IMPORT" in refused.stderr
+    monkeypatch.setenv("REGARD_IMPORT", "mine")
+    trained = regard("train", "lines.tsv", "--recipe", "mine.yaml", "--out", "run", "training.steps=2")
+    assert trained.returncode == 0, trained.stderr
+    predicted = regard("predict", "run", "lines.tsv")
+    languages = predicted.stdout.split()
+    assert set(languages) <= {"en", "de"}, predicted.stderr
+    assert len(languages) == 100, predicted.stderr
+
+
 @pytest.mark.parametrize(
     "score", ["cosines", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", "mine.__class__", ".dot"]
 )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regard.errors import UserError, format_suggestion
+from regard.models.plugins import PLUGIN_VARIABLE, import_plugins
 from regard.recipes import get_task_name
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (
@@ -50,8 +51,13 @@ TASKS: dict[str, Task] = {
 
 
 def get_task(recipe: Mapping[str, Any]) -> Task:
-    """Return the task that a recipe or a run's config names."""
+    """Return the task that a recipe or a run's config names; a plug-in may add its own to `TASKS`."""
     name = get_task_name(recipe)
     if name not in TASKS:
-        raise UserError(f"there is no task {name!r}{format_suggestion(name, TASKS)}")
+        import_plugins()
+    if name not in TASKS:
+        raise UserError(
+            f"there is no task {name!r}{format_suggestion(name, TASKS)} "
+            f"(for a task of your own, set {PLUGIN_VARIABLE} to the module that adds it)"
+        )
     return TASKS[name]
