@@ -1,5 +1,5 @@
 """Runs on disk: config, vocabularies, checkpoints, metrics."""
 
-from regard.runs.run import Run
+from regard.runs.run import Run, choose_inference_device
 
-__all__ = ["Run"]
+__all__ = ["Run", "choose_inference_device"]

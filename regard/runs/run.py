@@ -25,6 +25,7 @@ from regard.recipes import SECTIONS, Recipe, parse_yaml
 from regard.runs import checkpoint
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from regard.models import AlignmentHead, Decoder
@@ -261,3 +262,10 @@ class Run:
                 f"run does not need"
             )
         return row
+
+
+def choose_inference_device(device: str | torch.device | None) -> torch.device:
+    """Return the given device; by default a GPU if there is one, else the CPU."""
+    import torch
+
+    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -41,7 +41,7 @@ from regard.plot import (
     plot_weighted_words,
 )
 from regard.recipes import RunConfig
-from regard.runs import Run
+from regard.runs import Run, choose_inference_device
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.batched_inference import map_batches_in_order
 
@@ -434,8 +434,3 @@ def get_single_run(runs: Sequence[str | Path], activity: str) -> Run:
             f"a model that {activity} cannot join an ensemble: give one run, not {', '.join(map(str, runs))}"
         )
     return Run(Path(runs[0]))
-
-
-def choose_inference_device(device: str | torch.device | None) -> torch.device:
-    """Return the named device, or by default a GPU if there is one."""
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -18,7 +18,7 @@ from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.recipes import DEFAULT_TASK, get_task_name
-from regard.runs import Run
+from regard.runs import Run, choose_inference_device
 from regard.search import BeamSearch, Hypothesis, ScoredTarget, score_targets
 from regard.special_tokens import EOS
 from regard.tokenizers import Tokenizers
@@ -56,7 +56,7 @@ class Translator:
         language: str | None = None,
         backend: Backend | None = None,
     ) -> None:
-        self.device = choose_device(device)
+        self.device = choose_inference_device(device)
         self.models = [model.to(self.device).eval() for model in models]
         self.backend = backend or TorchBackend(self.models, self.device)
         self.tokenizers = tokenizers
@@ -270,11 +270,6 @@ class Translator:
         return source_words, TokenizedWords(target.split(), word_ids, self.tokenizers.target.convert_ids_to_tokens(ids))
 
 
-def choose_device(device: str | torch.device | None) -> torch.device:
-    """Return the given device; by default a GPU if there is one, else the CPU."""
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
 def load(
     *runs: str | Path,
     device: str | torch.device | None = None,
@@ -294,7 +289,7 @@ def load(
     check_engine_options(engine, precision, shortlist)
     if not runs:
         raise UserError("no run to load")
-    opened, device = [Run(Path(run)) for run in runs], choose_device(device)
+    opened, device = [Run(Path(run)) for run in runs], choose_inference_device(device)
     for run in opened:
         task = get_task_name(run.read_config())
         if task != DEFAULT_TASK:

@@ -16,7 +16,7 @@ from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric
 from regard.recipes import RunConfig
-from regard.runs import Run
+from regard.runs import Run, choose_inference_device
 from regard.synthetic.captioning import write_captioning_corpus
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (
@@ -24,7 +24,6 @@ from regard.tasks.base import (
     PreparedRun,
     Task,
     Validator,
-    choose_inference_device,
     find_vocabulary_run,
     format_left_out,
     get_single_run,
