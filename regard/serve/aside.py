@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from regard.serve.refusal import OverloadedError
 
 T = TypeVar("T")
+ITEMS_PER_PAUSE, PAUSE = 1000, 0.001  # items, seconds
 
 
 async def at_once(work: Callable[..., T], *arguments: Any) -> T:
     """Done here and now: less trouble than handing it to a thread."""
     return work(*arguments)
+
+
+def pause_between(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items, and sleep a moment after many of them.
+
+    A thread that computes gives up the GIL only when the event loop has waited for it, at each of the loop's system
+    calls; while it sleeps, the loop answers a request without waiting.
+    """
+    for number, item in enumerate(items):
+        if number % ITEMS_PER_PAUSE == 0:
+            time.sleep(PAUSE)
+        yield item
 
 
 class Aside:

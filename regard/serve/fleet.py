@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.summary import RunSummary, summarize_run
 from regard.search import Hypothesis
-from regard.serve.aside import at_once
+from regard.serve.aside import at_once, pause_between
 from regard.serve.batching import Batcher
 from regard.serve.decoding import Decoding, Kind, decode
 from regard.serve.languages import code
@@ -57,7 +57,7 @@ def summarize_served(folder: Path) -> RunSummary:
 
 @lru_cache(maxsize=100)
 def _summarize(folder: Path, written: tuple[tuple[str, int], ...]) -> RunSummary:
-    return summarize_run(folder)
+    return summarize_run(folder, pause_between)
 
 
 class Served:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from regard.runs import Run
 from regard.search import PartialHypothesis, search_with_trace
 from regard.serve import answers
-from regard.serve.aside import Aside
+from regard.serve.aside import Aside, pause_between
 from regard.serve.described import asked, refused
 from regard.serve.fields import Fields
 from regard.serve.fleet import Served, summarize_served
@@ -178,7 +178,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[bytes]:
         if start:
             file.seek(start - 1)
             file.readline()
-        yield from (line for line in file if line.endswith(b"\n"))
+        yield from (line for line in pause_between(file) if line.endswith(b"\n"))
 
 
 def find_tail(folder: Path, after: int) -> int | None:

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
@@ -25,9 +26,10 @@ from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.summary import RunSummary, summarize_run
 from regard.serve.address import household
+from regard.serve.fleet import summarize_served
 from regard.serve.keys import Key, Keys, hashed
 from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
-from regard.serve.looking import thin_out
+from regard.serve.looking import measured, thin_out
 from regard.serve.refusal import Refusal
 from regard.serve.settings import Settings
 
@@ -247,15 +249,27 @@ def test_training_curves_cost_what_is_read_of_their_file(
     assert len(parsed) == 1300 + 3 * 10, "no other row is parsed"
 
 
+@pytest.mark.parametrize("read", [lambda folder: measured(folder, -1), summarize_served], ids=["curves", "models"])
+def test_reading_long_metrics_leaves_time_for_other_requests(
+    read: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.yaml").write_text("training: {steps: 4}", encoding="utf-8")
+    (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n' * 3500, encoding="utf-8")
+    pauses = list[float]()
+    monkeypatch.setattr("regard.serve.aside.time.sleep", pauses.append)
+    read(tmp_path)
+    assert len(pauses) >= 4, "one for each thousand rows"
+
+
 def test_run_is_summarized_again_after_a_checkpoint_only(
     fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, read = tmp_path / "run", list[Path]()
     shutil.copytree(fluent_run.folder, folder)
 
-    def summarize(path: Path) -> RunSummary:
+    def summarize(path: Path, iterate: Any) -> RunSummary:
         read.append(path)
-        return summarize_run(path)
+        return summarize_run(path, iterate)
 
     monkeypatch.setattr("regard.serve.fleet.summarize_run", summarize)
 
