@@ -251,9 +251,9 @@ def test_training_curves_cost_what_is_read_of_their_file(
 
 @pytest.mark.parametrize("read", [lambda folder: measured(folder, -1), summarize_served], ids=["curves", "models"])
 def test_reading_long_metrics_leaves_time_for_other_requests(
-    read: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: Callable[[Path], object], fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "config.yaml").write_text("training: {steps: 4}", encoding="utf-8")
+    shutil.copy(fluent_run.config_path, tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n' * 3500, encoding="utf-8")
     pauses = list[float]()
     monkeypatch.setattr("regard.serve.aside.time.sleep", pauses.append)
