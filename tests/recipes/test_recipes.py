@@ -28,6 +28,8 @@ NAMES = list_recipes()
 TRANSLATION_NAMES = translation_recipes()
 COMMON_KEYS = (
     "model.size",
+    "model.layers",
+    "model.dropout",
     "training.steps",
     "training.seed",
     "training.batch_tokens",
@@ -117,9 +119,8 @@ def test_recipe_states_every_setting_and_parses(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_common_keys_are_in_every_recipe(name: str) -> None:
     recipe = read_recipe(name)
-    translation = ("model.layers", "model.dropout", "text.vocabulary", "text.kind")
-    more = translation if name in TRANSLATION_NAMES else ()
-    assert [key for key in (*COMMON_KEYS, *more) if not has_key(recipe, key)] == []
+    text = ("text.vocabulary", "text.kind") if name in TRANSLATION_NAMES else ()
+    assert [key for key in (*COMMON_KEYS, *text) if not has_key(recipe, key)] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
