@@ -18,6 +18,8 @@ from support.commands import environment
 ROOT = Path(__file__).parent.parent
 TRAIN_FILES, TRANSLATE_FILES = 77, 36  # limits; lower them when the path gets shorter, never raise them
 
+pytestmark = pytest.mark.slow  # tracing every call takes a while
+
 PROGRAM = """
 import sys, threading
 from pathlib import Path
