@@ -53,9 +53,7 @@ def export(
     from regard.translate import load
     from regard.translate.backends import CTRANSLATE2, INT8, ONNX, SHORTLIST, TORCH
     from regard.translate.backends.base import check_engine_options
-    from regard.translate.backends.ctranslate2 import export_ctranslate2
-    from regard.translate.backends.exports import LoadedRun, export_shortlist
-    from regard.translate.backends.onnx import export_onnx
+    from regard.translate.backends.exports import LoadedRun, export_ctranslate2, export_onnx, export_shortlist
 
     only_shortlist = to == SHORTLIST
     if to not in (ONNX, CTRANSLATE2, SHORTLIST):

@@ -35,7 +35,7 @@ from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search,
 from regard.translate import load
 from regard.translate.backends import exports
 from regard.translate.backends.base import choose_backend
-from regard.translate.backends.onnx import export_onnx
+from regard.translate.backends.exports import export_onnx
 from regard.translate.backends.torch import TorchBackend
 from regard.translate.shortlist import learn_shortlist
 

@@ -8,10 +8,20 @@ from typing import Protocol
 
 from regard.console import log_message
 from regard.errors import UserError
+from regard.fast.octets import way
 from regard.fast.switch import wanted
 from regard.search import Hypothesis, SearchModel
 from regard.translate.backends import AUTO, CTRANSLATE2, ENGINES, FP32, INT8, ONNX, PRECISIONS, SHORTLIST, TORCH
-from regard.translate.backends.exports import LoadedRun, is_installed
+from regard.translate.backends.ctranslate2 import find_ctranslate2_export, load_ctranslate2_backend
+from regard.translate.backends.exports import (
+    LoadedRun,
+    check_installed,
+    check_on_cpu,
+    export_onnx,
+    is_installed,
+    load_shortlist,
+    make_load_error,
+)
 from regard.translate.backends.torch import TorchBackend
 from regard.translate.options import CompiledOptions
 from regard.translate.segmentation import EncodedSegment
@@ -50,12 +60,8 @@ def choose_backend(engine: str, precision: str | None, runs: Sequence[LoadedRun]
         raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(runs)}")
     device, allowed = next(runs[0].model.parameters()).device, None
     if shortlist:
-        from regard.translate.backends.exports import load_shortlist
-
         allowed = load_shortlist(runs)
     if engine == CTRANSLATE2 or (engine == AUTO and len(runs) == 1 and not shortlist and _may_have_export(runs[0])):
-        from regard.translate.backends.ctranslate2 import find_ctranslate2_export, load_ctranslate2_backend
-
         folder = find_ctranslate2_export(engine, precision, runs[0])
         if folder is not None:
             return load_ctranslate2_backend(folder, engine, TorchBackend([runs[0].model], device))
@@ -72,13 +78,10 @@ def _may_have_export(run: LoadedRun) -> bool:
 def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
     """Return the model that decodes, which has the interface of `Seq2Seq`, and the reason."""
     if engine == TORCH and precision == INT8:
-        from regard.translate.backends.int8 import make_int8_model
-
-        return make_int8_model(run), "int8 kernels, as requested"
+        return _make_int8_model(run), "int8 kernels, as requested"
     if engine == ONNX:
-        from regard.translate.backends.onnx import make_onnx_model
-
-        return make_onnx_model(run, precision), "ONNX Runtime, as requested"
+        export = run.find_export(ONNX, precision) or export_onnx(run, precision or FP32, reuse=True)
+        return _load_onnx_model(run, export), "ONNX Runtime, as requested"
     if engine != AUTO:
         return run.model, "PyTorch, as requested"
     if precision is None and not _may_have_export(run):
@@ -91,11 +94,9 @@ def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[S
 
 def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
     """Return the int8 kernels if int8 is requested and they run, else a usable ONNX export, else PyTorch."""
-    from regard.translate.backends import int8, onnx
-
-    folder, unsupported = run.run.folder, int8.find_obstacle(run) if precision == INT8 else ""
+    folder, unsupported = run.run.folder, way.lacking(run.model) if precision == INT8 else ""
     if unsupported is None:
-        return int8.make_int8_model(run), _log_choice(f"decoding {folder} in {INT8}")
+        return _make_int8_model(run), _log_choice(f"decoding {folder} in {INT8}")
     export = run.find_export(ONNX, precision)
     if export is None and precision is not None:
         without = f" (no int8 kernels: {unsupported})" if unsupported else ""
@@ -111,9 +112,30 @@ def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel,
         why = f"{export} is not used: onnxruntime is not installed (pip install 'regard[export]')"
         return run.model, _log_choice(why)
     reason = _log_choice(f"decoding with {export}")
-    return onnx.load_onnx_model(run, export), reason
+    return _load_onnx_model(run, export), reason
 
 
 def _log_choice(reason: str) -> str:
     log_message(reason)
     return reason
+
+
+def _make_int8_model(loaded: LoadedRun) -> SearchModel:
+    """Return the model with int8 kernels; raise UserError with the reason if they cannot run it."""
+    check_on_cpu(loaded, f"{TORCH} in {INT8}")
+    if (why := way.lacking(loaded.model)) is not None:
+        command = f"regard export {loaded.run.folder} --precision {INT8}"
+        raise UserError(f"{TORCH} does not decode {loaded.run.folder} in {INT8}: {why}; instead run: {command}")
+    return way.in_bytes(loaded.model)
+
+
+def _load_onnx_model(loaded: LoadedRun, folder: Path) -> SearchModel:
+    """Load an export with ONNX Runtime."""
+    check_on_cpu(loaded, ONNX)
+    check_installed("onnxruntime")
+    from regard.fast.onnx_runtime import OnnxModel
+
+    try:
+        return OnnxModel(loaded.model, folder)
+    except Exception as error:  # onnxruntime's errors have no common base class
+        raise make_load_error(folder, error) from error

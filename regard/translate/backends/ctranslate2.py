@@ -20,6 +20,7 @@ import torch
 
 from regard.console import log_message
 from regard.errors import UserError
+from regard.fast.octets import way
 from regard.search import Hypothesis, Scorer, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
 from regard.translate.backends import AUTO, CTRANSLATE2, FP32, INT8
@@ -27,15 +28,13 @@ from regard.translate.backends.exports import (
     LoadedRun,
     check_installed,
     check_on_cpu,
+    export_ctranslate2,
     is_installed,
     make_load_error,
-    write_export,
 )
-from regard.translate.backends.int8 import find_obstacle
 from regard.translate.backends.torch import TorchBackend, restore_order, split_segments
 from regard.translate.options import CompiledOptions
 from regard.translate.segmentation import EncodedSegment
-from regard.translate.shortlist import Shortlist
 
 # CTranslate2 divides log p by |y|^α, and no α makes that equal to ((5 + |y|) / 6)^0.6; near |y| = 25 the two rank
 # alike. It only decides which hypotheses are returned, and these are ranked again.
@@ -221,7 +220,7 @@ def find_ctranslate2_export(engine: str, precision: str | None, loaded: LoadedRu
         if not is_installed("ctranslate2"):
             return None
         folder = loaded.find_export(CTRANSLATE2, precision)
-        return folder if precision != INT8 or find_obstacle(loaded) is not None else None
+        return folder if precision != INT8 or way.lacking(loaded.model) is not None else None
     check_on_cpu(loaded, CTRANSLATE2)
     check_installed("ctranslate2")
     return loaded.find_export(CTRANSLATE2, precision) or export_ctranslate2(loaded, precision or FP32, reuse=True)
@@ -236,28 +235,3 @@ def load_ctranslate2_backend(folder: Path, engine: str, torch_backend: TorchBack
         return CTranslate2Backend(CTranslate2Model(folder, torch.get_num_threads()), torch_backend, reason)
     except (RuntimeError, OSError, ValueError) as error:
         raise make_load_error(folder, error) from error
-
-
-def export_ctranslate2(
-    loaded: LoadedRun,
-    precision: str,
-    out: Path | None = None,
-    shortlist: Shortlist | None = None,
-    reuse: bool = False,
-) -> Path:
-    """Export a Transformer for CTranslate2, optionally with a shortlist of target tokens.
-
-    `reuse`: keep an export that another process has written meanwhile.
-    """
-    check_installed("ctranslate2")
-    from regard.fast.ctranslate2 import VMAP, export, spelt
-
-    source, target = (side.convert_ids_to_tokens(range(side.vocab_size)) for side in loaded.tokenizers)
-    quantization = INT8 if precision == INT8 else None
-
-    def write_model(to: Path) -> None:
-        export(loaded.model, source, target, to, quantization)
-        if shortlist is not None:
-            (to / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)), encoding="utf-8")
-
-    return write_export(loaded, out or loaded.get_export_folder(CTRANSLATE2, precision), write_model, reuse)

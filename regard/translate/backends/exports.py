@@ -1,4 +1,4 @@
-"""Exports of a run, kept in its `engines` folder: fingerprint, manifest, lock, atomic writing, shortlist.
+"""Exports of a run to ONNX and CTranslate2, and its shortlist, kept in its `engines` folder.
 
 Each export has a manifest with the sizes of its files and a fingerprint of the model that it was made from, so that
 an incomplete or outdated one is not used.
@@ -25,7 +25,7 @@ from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
 from regard.tokenizers import Tokenizers
-from regard.translate.backends import FP32, INT8, SHORTLIST, TORCH
+from regard.translate.backends import CTRANSLATE2, FP32, INT8, ONNX, SHORTLIST, TORCH
 from regard.translate.shortlist import Shortlist, read_shortlist
 from regard.version import VERSION
 
@@ -168,6 +168,40 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return manifest if isinstance(manifest, dict) else {}
+
+
+def export_onnx(loaded: LoadedRun, precision: str, out: Path | None = None, reuse: bool = False) -> Path:
+    """Export a model to ONNX; with `reuse`, keep an export that another process has written meanwhile."""
+    check_installed("onnx", "onnxscript", "onnxruntime")
+    from regard.fast.graphs import export
+
+    folder = out or loaded.get_export_folder(ONNX, precision)
+    return write_export(loaded, folder, lambda to: export(loaded.model, to, precision == INT8), reuse)
+
+
+def export_ctranslate2(
+    loaded: LoadedRun,
+    precision: str,
+    out: Path | None = None,
+    shortlist: Shortlist | None = None,
+    reuse: bool = False,
+) -> Path:
+    """Export a Transformer for CTranslate2, optionally with a shortlist of target tokens.
+
+    `reuse`: keep an export that another process has written meanwhile.
+    """
+    check_installed("ctranslate2")
+    from regard.fast.ctranslate2 import VMAP, export, spelt
+
+    source, target = (side.convert_ids_to_tokens(range(side.vocab_size)) for side in loaded.tokenizers)
+    quantization = INT8 if precision == INT8 else None
+
+    def write_model(to: Path) -> None:
+        export(loaded.model, source, target, to, quantization)
+        if shortlist is not None:
+            (to / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)), encoding="utf-8")
+
+    return write_export(loaded, out or loaded.get_export_folder(CTRANSLATE2, precision), write_model, reuse)
 
 
 def export_shortlist(loaded: LoadedRun, shortlist: Shortlist, out: Path | None = None) -> Path:
