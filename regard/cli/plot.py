@@ -71,11 +71,15 @@ def _plot_sentence(translator: Translator, translation: Translation, out: Path, 
 
     if out.suffix.lower() == ".gif":
         plot.write_decoding_animation(
-            trace_decoding(translator, translation.source, translation.text), translation.source_tokens, out
+            trace_decoding(translator, *translator.encode_pair(translation.source, translation.text)),
+            translation.source_tokens,
+            out,
         )
         return
     if heads:
-        attentions = compute_attention_by_head(translator, translation.source, translation.text)
+        attentions = compute_attention_by_head(
+            translator, *translator.encode_pair(translation.source, translation.text)
+        )
         if not attentions:
             raise UserError("this model has a single attention; leave out --heads")
         target = translator.tokenizers.target.convert_ids_to_tokens(

@@ -86,7 +86,7 @@ def compute_head_attention(translator: Translator, translation: Translation) -> 
     """
     if translation.attention is None or translation.source_tokens.count(SPECIAL_TOKENS[EOS]) != 1:
         return {}
-    heads = compute_attention_by_head(translator, translation.source, translation.text)
+    heads = compute_attention_by_head(translator, *translator.encode_pair(translation.source, translation.text))
     return heads if all(head.shape == translation.attention.shape for head in heads.values()) else {}
 
 

@@ -26,7 +26,7 @@ from regard.serve.rounding import encode_json, numbers
 from regard.serve.service import Service
 from regard.special_tokens import EOS
 from regard.tokenizers import Tokenizer
-from regard.translate import Options, decoding_trace
+from regard.translate import Options, compute_attention_by_head, trace_decoding
 from regard.translate.streaming import StreamedWord, stream_words
 
 LONGEST = 400  # characters of a text that is looked at step by step
@@ -235,7 +235,7 @@ def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
     ids = spoken[0]
     best, beams = search_with_trace(translator.models, *translator.make_batch([ids]), beam=beam)
     made = best[0].tokens
-    looks = decoding_trace.compute_attention_by_head_of_ids(translator, ids, made)
+    looks = compute_attention_by_head(translator, ids, made)
     found = [
         {
             "token": step.token,
@@ -248,9 +248,7 @@ def seen(served: Served, text: str, beam: int) -> dict[str, Any]:
             "state": numbers(step.state),
             "attentional": numbers(step.attentional),
         }
-        for number, (step, kept) in enumerate(
-            zip(decoding_trace.trace_decoding_of_ids(translator, ids, made), beams, strict=False)
-        )
+        for number, (step, kept) in enumerate(zip(trace_decoding(translator, ids, made), beams, strict=False))
     ]
     source = translator.tokenizers.source.convert_ids_to_tokens([*ids, EOS])
     return {**whole, "source": source, "text": target.decode(made), "steps": found}

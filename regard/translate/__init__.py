@@ -1,8 +1,12 @@
 """Translate text with trained models: search options, alignments, evaluation, tags and URLs."""
 
-from regard.translate.alignment_heads import choose_alignment_head, rank_alignment_heads
-from regard.translate.decoding_trace import compute_attention_by_head, trace_decoding
 from regard.translate.evaluation import EvaluationResult, evaluate_translator, score_alignments
+from regard.translate.inspection import (
+    choose_alignment_head,
+    compute_attention_by_head,
+    rank_alignment_heads,
+    trace_decoding,
+)
 from regard.translate.options import Options
 from regard.translate.segmentation import Translation, describe_unaligned_tags, describe_untranslated
 from regard.translate.translator import Translator, load

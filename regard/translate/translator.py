@@ -219,19 +219,19 @@ class Translator:
             hypothesis.tokens[-1] == EOS,
         )
 
+    def encode_pair(self, source: str, target: str) -> tuple[list[int], list[int]]:
+        """Return the ids of source and target; the target ends in EOS."""
+        return self.tokenizers.source.encode(source), [*self.tokenizers.target.encode(target), EOS]
+
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[ScoredTarget]:
         """Score given targets by forced decoding; each pair is one segment."""
-        sources = [self.tokenizers.source.encode(text) for text, _ in pairs]
-        targets = [[*self.tokenizers.target.encode(text), EOS] for _, text in pairs]
-        sizes = [max(len(source) + 1, len(target)) for source, target in zip(sources, targets, strict=True)]
-        batches = split_by_length(sizes, BATCH_TOKENS)
-        return restore_order(batches, (self._score_batch(sources, targets, rows.tolist()) for rows in batches))
+        encoded = [self.encode_pair(*pair) for pair in pairs]
+        batches = split_by_length([max(len(source) + 1, len(target)) for source, target in encoded], BATCH_TOKENS)
+        return restore_order(batches, (self._score_batch([encoded[row] for row in rows]) for rows in batches))
 
-    def _score_batch(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], rows: Sequence[int]
-    ) -> list[ScoredTarget]:
-        source, lengths = self.make_batch([sources[row] for row in rows])
-        scored = score_targets(self.models, source, lengths, [targets[row] for row in rows], length_penalty=0.0)
+    def _score_batch(self, encoded: Sequence[tuple[list[int], list[int]]]) -> list[ScoredTarget]:
+        source, lengths = self.make_batch([source for source, _ in encoded])
+        scored = score_targets(self.models, source, lengths, [target for _, target in encoded], length_penalty=0.0)
         hypotheses = self._trim_attentions([target.hypothesis for target in scored], 0)
         return [target._replace(hypothesis=own) for target, own in zip(scored, hypotheses, strict=True)]
 

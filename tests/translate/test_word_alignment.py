@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.search import Floats
-from regard.translate.alignment_heads import count_mutual_links
+from regard.translate.inspection import count_mutual_links
 from regard.translate.word_alignment import TokenizedWords, align_words, find_argmax_links
 
 

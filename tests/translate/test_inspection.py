@@ -12,7 +12,7 @@ from support.training import train_tiny
 
 from regard.runs import Run
 from regard.serve.settings import Settings
-from regard.translate import decoding_trace, load
+from regard.translate import load, trace_decoding
 
 TEXT = "the old house"
 
@@ -29,7 +29,7 @@ def test_the_traced_attentional_vector_predicts_the_candidates(luong: Run) -> No
     translator = load(luong.folder)
     decoder = translator.models[0].decoder
     assert decoder.computation_order[-1] == "h̃_t"
-    steps = decoding_trace.trace_decoding(translator, TEXT, "das alte Haus")
+    steps = trace_decoding(translator, *translator.encode_pair(TEXT, "das alte Haus"))
     for step in steps:
         assert step.attentional is not None
         assert step.state is not None

@@ -1,0 +1,183 @@
+"""Inspect a model by forced decoding: its steps, the attention of each head, and the choice of the alignment head.
+
+The alignment head is the layer and head whose attention aligns words best. The measure is the alignment error rate with
+gold alignments, or the fraction of mutual links without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from regard.errors import UserError
+from regard.evaluate import GoldAlignment, Link, compute_gold_alignment_score
+from regard.models import AlignmentHead, Seq2Seq
+from regard.nn import Attended
+from regard.plot import DecodingStep
+from regard.search import Floats
+from regard.special_tokens import BOS
+from regard.tokenizers import Tokenizers
+from regard.translate.backends.torch import split_by_length
+from regard.translate.translator import Translator
+from regard.translate.word_alignment import Alignment, align_words, shift_to_next_step
+
+NUM_CANDIDATES = 5
+ALL_HEADS_BATCH_TOKENS = 1000  # tokens of one side, with padding: the attention of all heads is in memory at once
+
+
+@torch.inference_mode()
+def trace_decoding(translator: Translator, source_ids: Sequence[int], target_ids: Sequence[int]) -> list[DecodingStep]:
+    """Force one model to write `target_ids`; return its attention and next-token candidates at each step.
+
+    The target ends in EOS; see `Translator.encode_pair`.
+    """
+    model, target_tokens = _get_single_model(translator), translator.tokenizers.target
+    batch, lengths = translator.make_batch([source_ids])
+    state = model.decoder.start(model.encode(batch, lengths))
+    steps = []
+    for previous, token in zip([BOS, *target_ids], target_ids, strict=False):
+        log_probs, state, attended = model.decoder.step(state, torch.tensor([previous], device=batch.device))
+        probabilities, top_ids = log_probs[0].exp().topk(min(NUM_CANDIDATES, log_probs.shape[1]))
+        candidates = zip(target_tokens.convert_ids_to_tokens(top_ids.tolist()), probabilities.tolist(), strict=True)
+        plotted, attentional = model.decoder.plot_state(state), model.decoder.attentional_vector(state)
+        steps.append(
+            DecodingStep(
+                target_tokens.convert_ids_to_tokens([token])[0],
+                list(candidates),
+                None if attended is None else _to_numpy(attended.dense(batch.shape[1])[0, 0]),
+                None if attended is None else _to_numpy(attended.context[0, 0]),
+                None if plotted is None else _to_numpy(plotted[0]),
+                None if attended is None else _find_attention_window(attended, int(lengths[0])),
+                None if attentional is None else _to_numpy(attentional[0]),
+            )
+        )
+    return steps
+
+
+def _find_attention_window(attended: Attended, length: int) -> tuple[int, int] | None:
+    """Return the first and last source position of a step's local attention; None for global attention."""
+    if attended.positions is None:
+        return None
+    positions = attended.positions[0, 0].clamp(0, length - 1)
+    return int(positions.min()), int(positions.max())
+
+
+def compute_attention_by_head(
+    translator: Translator, source_ids: Sequence[int], target_ids: Sequence[int]
+) -> dict[str, Floats]:
+    """Return the cross-attention of each layer and head to the source, by name ("layer 1, head 2").
+
+    The target ends in EOS; see `Translator.encode_pair`.
+    """
+    attentions = _compute_all_attentions(translator, [(source_ids, target_ids)])
+    return {
+        f"layer {head.layer + 1}, head {head.head + 1}": attention[0]
+        for head, attention in zip(_get_single_model(translator).decoder.alignment_heads(), attentions, strict=True)
+        if head.head is not None
+    }
+
+
+@torch.inference_mode()
+def _compute_all_attentions(translator: Translator, ids: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Floats]:
+    """Return the cross-attention (B, T, S) of every layer and head for source and target ids."""
+    model = _get_single_model(translator)
+    batch, lengths = translator.make_batch([source for source, _ in ids])
+    # `make_batch` appends EOS, which as the last input is beyond the target; positions behind it are not attended.
+    target_in, _ = translator.make_batch([[BOS, *target[:-1]] for _, target in ids])
+    attentions = model.decoder.attention_by_head(model.encode(batch, lengths), target_in[:, :-1])
+    return list(map(_to_numpy, attentions))
+
+
+class HeadScore(NamedTuple):
+    """An alignment head, the fraction of words with mutual links, and the alignment error rate if gold is given."""
+
+    alignment_head: AlignmentHead
+    mutual_fraction: float
+    aer: float | None
+
+
+def choose_alignment_head(
+    model: Seq2Seq, tokenizers: Tokenizers, pairs: Sequence[tuple[str, str]], device: torch.device
+) -> AlignmentHead:
+    """Return the layer and head by which a model aligns best, without gold alignments; the model is unchanged."""
+    head_before, training = model.decoder.alignment_head, model.training
+    try:
+        return rank_alignment_heads(Translator([model], tokenizers, device), pairs)[0].alignment_head
+    finally:
+        model.decoder.alignment_head = head_before
+        model.train(training)
+
+
+def rank_alignment_heads(
+    translator: Translator, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment] | None = None
+) -> list[HeadScore]:
+    """Return all alignment heads of the model, the best first, and set the best one in the model.
+
+    Without gold alignments the best head has the most mutual links: two words that attend most to each other.
+    """
+    decoder = _get_single_model(translator).decoder
+    heads = [head._replace(shifted=shifted) for head in decoder.alignment_heads() for shifted in (False, True)]
+    if not heads:
+        raise UserError("this model has a single attention over the source, so there is no alignment head to choose")
+    words, mutual = 0, [0] * len(heads)
+    links: list[list[set[Link]]] = [[set() for _ in pairs] for _ in heads]
+    sizes = [max(map(len, translator.encode_pair(*pair))) + 1 for pair in pairs]
+    for rows in split_by_length(sizes, ALL_HEADS_BATCH_TOKENS):
+        alignments_of_rows = _align_by_every_head(translator, [pairs[row] for row in rows])
+        for row, alignments in zip(rows.tolist(), alignments_of_rows, strict=True):
+            words += sum(alignments[0].soft.shape)
+            for index, alignment in enumerate(alignments):
+                mutual[index] += 2 * count_mutual_links(alignment.soft)
+                links[index][row] = set(alignment.pairs)
+    scores = [
+        HeadScore(
+            head,
+            num_linked / max(1, words),
+            None if gold is None else compute_gold_alignment_score(links_of_pairs, gold).aer,
+        )
+        for head, num_linked, links_of_pairs in zip(heads, mutual, links, strict=True)
+    ]
+    scores.sort(key=lambda score: -score.mutual_fraction if score.aer is None else score.aer)
+    decoder.alignment_head = scores[0].alignment_head
+    return scores
+
+
+def _align_by_every_head(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Alignment]]:
+    """Return the alignments of each pair by every head, both at a token's own step and at the next one."""
+    ids = [translator.encode_pair(*pair) for pair in pairs]
+    attentions = _compute_all_attentions(translator, ids)
+    alignments = []
+    for row, (pair, (source, target)) in enumerate(zip(pairs, ids, strict=True)):
+        of_pair = [attention[row, : len(target), : len(source) + 1] for attention in attentions]
+        tokenized = translator.tokenize_pair(pair)
+        alignments.append(
+            [
+                align_words(shift(attention), *tokenized)
+                for attention in of_pair
+                for shift in (np.asarray, shift_to_next_step)
+            ]
+        )
+    return alignments
+
+
+def count_mutual_links(soft: Floats) -> int:
+    """Count the links of target and source words in which each is the other's strongest."""
+    if not soft.size:
+        return 0
+    strongest = soft.argmax(1)
+    linked = soft.max(1) > 0
+    return int((linked & (soft.argmax(0)[strongest] == np.arange(len(soft)))).sum())
+
+
+def _get_single_model(translator: Translator) -> Seq2Seq:
+    """Return the only model of a translator; raise UserError for an ensemble."""
+    if len(translator.models) != 1:
+        raise UserError(f"only a single model can be inspected, not an ensemble of {len(translator.models)}")
+    return translator.models[0]
+
+
+def _to_numpy(tensor: torch.Tensor) -> Floats:
+    return tensor.float().cpu().numpy()
