@@ -69,22 +69,16 @@ def _plot_sentence(translator: Translator, translation: Translation, out: Path, 
     from regard import plot
     from regard.translate import compute_attention_by_head, trace_decoding
 
+    source_ids, target_ids = translator.encode_pair(translation.source, translation.text)
     if out.suffix.lower() == ".gif":
-        plot.write_decoding_animation(
-            trace_decoding(translator, *translator.encode_pair(translation.source, translation.text)),
-            translation.source_tokens,
-            out,
-        )
+        steps_of_decoding = trace_decoding(translator, source_ids, target_ids)
+        plot.write_decoding_animation(steps_of_decoding, translation.source_tokens, out)
         return
     if heads:
-        attentions = compute_attention_by_head(
-            translator, *translator.encode_pair(translation.source, translation.text)
-        )
+        attentions = compute_attention_by_head(translator, source_ids, target_ids)
         if not attentions:
             raise UserError("this model has a single attention; leave out --heads")
-        target = translator.tokenizers.target.convert_ids_to_tokens(
-            translator.score_pairs([(translation.source, translation.text)])[0].hypothesis.tokens
-        )
+        target = translator.tokenizers.target.convert_ids_to_tokens(target_ids)
         plot.write_figure(plot.plot_heatmaps(attentions, translation.source_tokens, target), out)
         return
     assert translation.attention is not None

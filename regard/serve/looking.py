@@ -27,7 +27,7 @@ from regard.serve.service import Service
 from regard.special_tokens import EOS
 from regard.tokenizers import Tokenizer
 from regard.translate import Options, compute_attention_by_head, trace_decoding
-from regard.translate.streaming import StreamedWord, stream_words
+from regard.translate.translator import StreamedWord, stream_words
 
 LONGEST = 400  # characters of a text that is looked at step by step
 WIDEST = 12  # hypotheses of a beam that is looked at

@@ -26,9 +26,8 @@ from regard.special_tokens import SPECIAL_TOKENS
 from regard.tokenizers import WordTokenizer
 from regard.training import train
 from regard.translate import Translator, evaluate_translator, load, rank_alignment_heads
-from regard.translate.lexical_options import ForbiddenWords, compile_forbidden, replace_unknown
-from regard.translate.streaming import stream_words
-from regard.translate.translator import STREAM_CHUNK_SIZE
+from regard.translate.options import ForbiddenWords, compile_forbidden, replace_unknown
+from regard.translate.translator import STREAM_CHUNK_SIZE, stream_words
 
 ONE_STEP = {"training.steps": 1}
 
