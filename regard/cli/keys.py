@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.serve.keys import Key
+    from regard.serve.access.api_keys import Key
 
 keys = typer.Typer(help="API keys of the service: add, list, revoke.", no_args_is_help=True)
 KeysFile = Annotated[Path, typer.Option("--keys", "--file", help="Key file, the same as for `regard serve`.")]
@@ -33,7 +33,7 @@ def add(
 
     Example: regard keys add "the wiki" --req-limit 120 --char-limit 5000
     """
-    from regard.serve.keys import Keys
+    from regard.serve.access.api_keys import Keys
 
     key = Keys.made(file).add(
         note,
@@ -51,7 +51,7 @@ def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
 
     Example: regard keys list --keys keys.db
     """
-    from regard.serve.keys import Keys
+    from regard.serve.access.api_keys import Keys
 
     rows = [HEADER, *map(_format_key_row, Keys(file).list())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -74,7 +74,7 @@ def revoke(
 
     Example: regard keys revoke 3f9a0c12
     """
-    from regard.serve.keys import Keys
+    from regard.serve.access.api_keys import Keys
 
     revoked = Keys(file).revoke(key)
     typer.echo(

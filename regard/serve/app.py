@@ -13,14 +13,11 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.staticfiles import StaticFiles
 
 from regard.errors import UserError
-from regard.serve import compatible, files, looking, predicting
-from regard.serve.answers import Error
-from regard.serve.bearer import bearer
-from regard.serve.described import refused, true
-from regard.serve.guard import Guard
-from regard.serve.leaving import Leaving
-from regard.serve.prefix import Prefixed, prefix
-from regard.serve.refusal import OverloadedError, Refusal
+from regard.serve.access.api_keys import bearer
+from regard.serve.http.errors import OverloadedError, Refusal
+from regard.serve.http.middleware import Guard, Leaving, Prefixed, prefix
+from regard.serve.http.schemas import Error, refused, true
+from regard.serve.routes import documents, inspect, libretranslate, predict
 from regard.serve.service import Service
 from regard.version import VERSION
 
@@ -47,10 +44,10 @@ def application(service: Service) -> Guard:
         redoc_url=None,
         servers=[{"url": path}] if path else None,
     )
-    app.include_router(compatible.router(service))
-    app.include_router(files.router(service))
-    app.include_router(looking.router(service))
-    app.include_router(predicting.router(service))
+    app.include_router(libretranslate.router(service))
+    app.include_router(documents.router(service))
+    app.include_router(inspect.router(service))
+    app.include_router(predict.router(service))
     tended(app, service)
     if service.settings.page:
         paged(app, "index.html" if service.fleet.served else "ask.html")

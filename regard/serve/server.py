@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -12,13 +14,14 @@ from types import FrameType
 
 import uvicorn
 
-from regard.serve import listening, logs
+from regard.errors import UserError
+from regard.serve import metrics
 from regard.serve.app import application
-from regard.serve.connection import patient
-from regard.serve.prefix import prefix
+from regard.serve.engine.workers import settle
+from regard.serve.http.middleware import prefix
+from regard.serve.http.timeouts import patient
 from regard.serve.service import Service
 from regard.serve.settings import Settings
-from regard.serve.settling import settle
 
 
 class Server(uvicorn.Server):
@@ -32,23 +35,23 @@ class Server(uvicorn.Server):
 
 def serve(runs: Sequence[str], settings: Settings) -> None:
     """Loads the runs and answers until it is told to stop; what was accepted is finished first."""
-    logs.begin()
+    metrics.begin()
     on_end_signals(end)
-    sockets = listening.taken(settings.host, settings.port)
+    sockets = taken(settings.host, settings.port)
     try:
         sys.setswitchinterval(0.0005)  # who listens must not wait long for who decodes
         service = Service(runs, settings)
         try:
             server = Server(configuration(service))
             on_end_signals(server.handle_exit)
-            listening.listen(sockets)
+            listen(sockets)
             settle()
-            tell(service, listening.url(settings.host, sockets))
+            tell(service, url(settings.host, sockets))
             server.run(sockets)
         finally:
             service.close()
     finally:
-        listening.release(sockets)
+        release(sockets)
 
 
 def on_end_signals(handler: Callable[[int, FrameType | None], None]) -> None:
@@ -85,12 +88,12 @@ def tell(service: Service, url: str) -> None:
     """What is served and where: the log's lines, and one for whoever started it."""
     pairs = []
     for served in service.fleet.served.values():
-        logs.note("model", name=served.name, run=str(served.folder), source=served.source, target=served.target)
+        metrics.note("model", name=served.name, run=str(served.folder), source=served.source, target=served.target)
         pairs.append(f"{served.name} ({served.source}-{served.target})")
     for hand in service.crew.hands.values():
-        logs.note("model", name=hand.name, run=str(hand.folder), task=hand.task)
+        metrics.note("model", name=hand.name, run=str(hand.folder), task=hand.task)
         pairs.append(f"{hand.name} ({hand.task})")
-    logs.note(f"running on {url}")
+    metrics.note(f"running on {url}")
     if sys.stdout is None:  # closed before the start, as by `>&-`
         return
     try:
@@ -99,3 +102,70 @@ def tell(service: Service, url: str) -> None:
     except BrokenPipeError:  # not read any more; what is still buffered must not fail at exit either
         with Path(os.devnull).open("w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # of a name that stands for several, one may be such as is not here
+WAITING = 2048  # connections that wait to be taken
+
+
+def taken(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of the host; nobody can connect yet."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--host {host}: no such address ({getattr(error, 'strerror', None) or error})") from error
+    sockets: list[socket.socket] = []
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        try:
+            sockets.append(bound(family, kind, protocol, (address[0], port, *address[2:])))
+        except OSError as error:
+            if error.errno in ABSENT and (sockets or number + 1 < len(found)):
+                continue
+            release(sockets)
+            raise refused(host, port, error) from error
+        port = sockets[0].getsockname()[1]  # 0 is any: the same on all of them
+    return sockets
+
+
+def bound(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
+    """One of them."""
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        made.bind(address)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def listen(sockets: Sequence[socket.socket]) -> None:
+    """From now on somebody can connect, unless another process was quicker since the addresses were taken."""
+    for one in sockets:
+        try:
+            one.listen(WAITING)
+        except OSError as error:
+            host, port = one.getsockname()[:2]
+            raise refused(host, port, error) from error
+
+
+def release(sockets: Sequence[socket.socket]) -> None:
+    """Gives them back."""
+    for one in sockets:
+        one.close()
+
+
+def refused(host: str, port: int, error: OSError) -> UserError:
+    """Why an address cannot be listened on."""
+    why = error.strerror or str(error)
+    if error.errno == errno.EADDRINUSE:
+        return UserError(f"port {port} of {host} is in use already; choose another with --port (0: any that is free)")
+    return UserError(f"--host {host} --port {port} cannot be listened on: {why}")
+
+
+def url(host: str, sockets: Sequence[socket.socket]) -> str:
+    """Where the service is, for a person to open."""
+    port = sockets[0].getsockname()[1]
+    return f"http://{f'[{host}]' if ':' in host else host or '0.0.0.0'}:{port}"

@@ -13,23 +13,17 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from regard.errors import UserError
-from regard.serve.address import client_address, household
-from regard.serve.aside import Aside, at_once
-from regard.serve.asking import Asking
-from regard.serve.bearer import bearer
-from regard.serve.crew import Crew, enlisted
-from regard.serve.detection import Detector, Guess, has_words
-from regard.serve.document_process import Documents
-from regard.serve.fields import Fields, read
-from regard.serve.figures import Figures
-from regard.serve.fleet import SHORT, Fleet, Given, Served, folder, muster, names, task
-from regard.serve.keys import Key, Keys
-from regard.serve.languages import AUTO, code, name, written
-from regard.serve.limits import Allowance, Limits, price
-from regard.serve.logs import note
-from regard.serve.refusal import OverloadedError, Refusal
+from regard.serve.access.api_keys import Key, Keys, bearer
+from regard.serve.access.rate_limit import Allowance, Limits, client_address, household, price
+from regard.serve.engine.documents import Documents
+from regard.serve.engine.models import SHORT, Crew, Fleet, Given, Served, enlisted, folder, muster, names, task
+from regard.serve.engine.thread_pool import Aside, Asking, at_once
+from regard.serve.file_store import Shelf
+from regard.serve.http.errors import OverloadedError, Refusal
+from regard.serve.http.request import Fields, read
+from regard.serve.language import AUTO, Detector, Guess, code, has_words, name, written
+from regard.serve.metrics import Figures, note
 from regard.serve.settings import Settings
-from regard.serve.shelf import Shelf
 from regard.translate import Alignment, Options, Translation
 
 T = TypeVar("T")

@@ -38,7 +38,7 @@ from regard.documents import (
 )
 from regard.documents.archive import MIN_UNPACKED_LIMIT
 from regard.errors import UserError
-from regard.serve.files import TAGS
+from regard.serve.routes.documents import TAGS
 from regard.translate import markup, tag_projection
 
 TAG_OR_ENTITY = re.compile(r"(<[^<>]*>|&#?\w+;)")

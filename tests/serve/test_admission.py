@@ -25,12 +25,11 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.summary import RunSummary, summarize_run
-from regard.serve.address import household
-from regard.serve.fleet import summarize_served
-from regard.serve.keys import Key, Keys, hashed
-from regard.serve.limits import SLOTS, Allowance, Ledger, Limits
-from regard.serve.looking import measured, thin_out
-from regard.serve.refusal import Refusal
+from regard.serve.access.api_keys import Key, Keys, hashed
+from regard.serve.access.rate_limit import SLOTS, Allowance, Ledger, Limits, household
+from regard.serve.engine.models import summarize_served
+from regard.serve.http.errors import Refusal
+from regard.serve.routes.inspect import measured, thin_out
 from regard.serve.settings import Settings
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
@@ -256,7 +255,7 @@ def test_reading_long_metrics_leaves_time_for_other_requests(
     shutil.copy(fluent_run.config_path, tmp_path)
     (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n' * 3500, encoding="utf-8")
     pauses = list[float]()
-    monkeypatch.setattr("regard.serve.aside.time.sleep", pauses.append)
+    monkeypatch.setattr("regard.serve.engine.thread_pool.time.sleep", pauses.append)
     read(tmp_path)
     assert len(pauses) >= 4, "one for each thousand rows"
 
@@ -271,7 +270,7 @@ def test_run_is_summarized_again_after_a_checkpoint_only(
         read.append(path)
         return summarize_run(path, iterate)
 
-    monkeypatch.setattr("regard.serve.fleet.summarize_run", summarize)
+    monkeypatch.setattr("regard.serve.engine.models.summarize_run", summarize)
 
     async def ask(client: httpx.AsyncClient) -> list[int]:
         steps = []
@@ -334,7 +333,7 @@ def test_log_names_the_client_behind_a_trusted_proxy(fluent_run: Run) -> None:
 
 def test_service_without_a_decoder_is_not_ready(fluent_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_in_thread(fluent_run.folder) as server:
-        monkeypatch.setattr("regard.serve.decoding.Decoding.available", False)
+        monkeypatch.setattr("regard.serve.engine.workers.Decoding.available", False)
         answer = server.http.get("/ready")
         assert (answer.status_code, answer.json()) == (503, {"error": "The decoder restarts"})
         assert answer.headers["Retry-After"]

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from support.server import TIMEOUT, Client, serve_in_thread
 
 from regard.runs import Run
-from regard.serve import connection
-from regard.serve.guard import GONE
+from regard.serve.http import timeouts
+from regard.serve.http.middleware import GONE
 from regard.serve.service import Service
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
@@ -66,7 +66,7 @@ def test_client_that_sends_all_before_it_reads_gets_the_refusal(server: Client, 
 
 
 def test_refused_body_is_not_read_forever(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "DISCARD_LIMIT", 10_000)
+    monkeypatch.setattr(timeouts, "DISCARD_LIMIT", 10_000)
     with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT) as client:
         client.sendall(POST + b"Content-Length: 9999999999\r\n\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 413")
@@ -78,7 +78,7 @@ def test_refused_body_is_not_read_forever(server: Client, monkeypatch: pytest.Mo
 
 def count_parsed_events(sent: bytes) -> int:
     """Return the number of events that a request is parsed into before it ends or is refused."""
-    parser, count = connection.Parser(h11.SERVER, connection.HEAD_SIZE), 0
+    parser, count = timeouts.Parser(h11.SERVER, timeouts.HEAD_SIZE), 0
     parser.receive_data(sent)
     with suppress(h11.RemoteProtocolError):
         while parser.next_event() not in (h11.NEED_DATA, h11.PAUSED):
@@ -91,7 +91,7 @@ CHUNKED = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n
 
 def test_body_of_tiny_chunks_is_refused(server: Client) -> None:
     sent = POST + CHUNKED + b"1\r\na\r\n" * 200_000
-    assert count_parsed_events(sent) == 1 + connection.CHUNKS
+    assert count_parsed_events(sent) == 1 + timeouts.CHUNKS
     answer = send_raw(server, sent)
     assert answer.startswith(b"HTTP/1.1 400")
     assert "chunks of 1024 bytes" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
@@ -211,7 +211,7 @@ def ask_without_reading(server: Client, length: int) -> socket.socket:
 
 def test_client_that_does_not_read_its_answer_is_disconnected(fluent_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # 2 seconds for an answer to move, but the usual time for a request to arrive
-    monkeypatch.setattr("regard.serve.server.patient", lambda seconds: connection.patient(2.0))
+    monkeypatch.setattr("regard.serve.server.patient", lambda seconds: timeouts.patient(2.0))
     with (
         serve_in_thread(fluent_run.folder, char_limit=-1, body_limit=12_000_000) as server,
         ask_without_reading(server, 8_000_000) as unread,
@@ -273,7 +273,7 @@ def test_unexpected_errors_are_json(server: Client, monkeypatch: pytest.MonkeyPa
 
 
 def test_truncated_body_ends_the_connection(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "SOON", 0.2)  # seconds that a half-closed connection is kept
+    monkeypatch.setattr(timeouts, "SOON", 0.2)  # seconds that a half-closed connection is kept
     sent = POST + b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
     assert send_raw(server, sent) == b""
     assert_alive(server)

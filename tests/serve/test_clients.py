@@ -16,7 +16,7 @@ from libretranslatepy import LibreTranslateAPI
 from support.server import Client, serve_in_thread
 
 from regard.runs import Run
-from regard.serve.keys import Keys
+from regard.serve.access.api_keys import Keys
 from regard.translate import load
 
 NODE = Path(__file__).parent / "clients"

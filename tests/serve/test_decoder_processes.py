@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import uppercase_worker
 
-from regard.serve.batching import Batcher
-from regard.serve.processes import Processes, Start, next_pause
-from regard.serve.refusal import OverloadedError
+from regard.serve.engine.batching import Batcher
+from regard.serve.engine.workers import Processes, Start, next_pause
+from regard.serve.http.errors import OverloadedError
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_worker_starts_again_once_the_system_lets_it(monkeypatch: pytest.MonkeyP
     processes.ready()
     first = processes.all[0]
     with monkeypatch.context() as patch:
-        patch.setattr("regard.serve.processes.Process", fail)
+        patch.setattr("regard.serve.engine.workers.Process", fail)
         first.body.kill()
         with processes.changed:
             assert processes.changed.wait_for(lambda: processes.failing == {0}, 300)

@@ -12,8 +12,8 @@ from starlette.types import Message, Receive, Scope, Send
 from support.server import TIMEOUT, hold_decoding, serve_in_thread
 
 from regard.runs import Run
-from regard.serve import connection
-from regard.serve.leaving import Leaving
+from regard.serve.http import timeouts
+from regard.serve.http.middleware import Leaving
 
 HTTP: Scope = {"type": "http"}
 BODY: list[Message] = [
@@ -104,7 +104,7 @@ def test_connected_client_gets_answers_and_exceptions_propagate() -> None:
 def test_sentences_of_a_disconnected_client_are_not_decoded(
     fluent_run: Run, reset: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "SOON", 0.1)  # seconds after which a half-closed connection is given up
+    monkeypatch.setattr(timeouts, "SOON", 0.1)  # seconds after which a half-closed connection is given up
     texts = [f"The dog number {number} sees the old house." for number in range(100)]
     body = json.dumps({"q": texts, "source": "en", "target": "de"}).encode()
     head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"

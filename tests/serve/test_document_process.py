@@ -17,8 +17,8 @@ import pytest
 from support.archives import make_zip
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
-from regard.serve.document_process import DocumentProcess, Documents, answer, split_texts
-from regard.serve.refusal import Refusal
+from regard.serve.engine.documents import DocumentProcess, Documents, answer, split_texts
+from regard.serve.http.errors import Refusal
 
 BODY = '<w:p xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:r><w:t>a</w:t></w:r></w:p>'
 DOCX = make_zip({"[Content_Types].xml": "<Types/>", "word/document.xml": BODY})
@@ -170,7 +170,7 @@ def test_cancelled_document_ends_its_process_and_frees_its_thread() -> None:
 
 
 def test_document_process_imports_neither_torch_nor_the_web_framework() -> None:
-    script = "import sys, regard.serve.document_process; print({'torch', 'fastapi', 'starlette'} & set(sys.modules))"
+    script = "import sys, regard.serve.engine.documents; print({'torch', 'fastapi', 'starlette'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"
 
 
@@ -178,7 +178,7 @@ def test_documents_are_translated_where_processes_cannot_be_limited() -> None:
     script = """if True:
         import sys
         sys.modules["resource"] = None  # as on Windows
-        from regard.serve.document_process import DocumentLimits, DocumentProcess
+        from regard.serve.engine.documents import DocumentLimits, DocumentProcess
         process = DocumentProcess()
         made = process.translate("a.txt", b"one", lambda texts: ["two"], DocumentLimits(), print)
         print(made, process.process)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from support.server import FakeClock
 
-from regard.serve.refusal import Refusal
-from regard.serve.shelf import KEPT, LEAST, Shelf
+from regard.serve.file_store import KEPT, LEAST, Shelf
+from regard.serve.http.errors import Refusal
 
 
 @contextmanager

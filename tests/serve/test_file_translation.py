@@ -148,7 +148,7 @@ def test_entities_of_a_large_file_are_not_unescaped_without_need(
     async def translate(service: Service, texts: Sequence[str], *arguments: object) -> list[Translation]:
         return [Translation(text, text) for text in texts]
 
-    monkeypatch.setattr("regard.serve.files.strip_placeholder_tags", strip)
+    monkeypatch.setattr("regard.serve.routes.documents.strip_placeholder_tags", strip)
     monkeypatch.setattr(Service, "translate", translate)
     content = (b"<p>the old house" + b"&amp;" * (239_000 // paragraphs) + b"</p>") * paragraphs
 

@@ -13,7 +13,7 @@ from support.server import ask_in_process
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve.fleet import glossaries
+from regard.serve.engine.models import glossaries
 from regard.serve.settings import Settings
 from regard.translate import load
 

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve.compatible import answer
-from regard.serve.fleet import Given, folder, languages_of, names
-from regard.serve.looking import described
+from regard.serve.engine.models import Given, folder, languages_of, names
+from regard.serve.routes.inspect import described
+from regard.serve.routes.libretranslate import answer
 from regard.serve.service import through
 from regard.serve.settings import Settings
 from regard.translate import Translation, Translator, describe_unaligned_tags, load

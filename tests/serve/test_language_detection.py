@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.server import ask_in_process
 
 from regard.runs import Run
-from regard.serve.detection import READ, Detector, Guess, has_words
-from regard.serve.refusal import Refusal
+from regard.serve.http.errors import Refusal
+from regard.serve.language import READ, Detector, Guess, has_words
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 from regard.tokenizers.urls import remove_urls
@@ -47,13 +47,13 @@ def test_text_has_words_if_a_letter_is_left_without_its_addresses(text: str) -> 
     expected = any(map(str.isalpha, remove_urls(text)))
     assert has_words(text) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.serve.detection.WINDOW", 2)
+        patch.setattr("regard.serve.language.WINDOW", 2)
         assert has_words(text) == expected
 
 
 def test_only_the_beginning_of_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("regard.serve.detection.remove_urls", lambda text: read.append(text) or remove_urls(text))  # type: ignore[func-returns-value]
+    monkeypatch.setattr("regard.serve.language.remove_urls", lambda text: read.append(text) or remove_urls(text))  # type: ignore[func-returns-value]
     assert Detector(["de", "en"])("12 www.x.org " * 5000 + GERMAN * 20_000)[0].language == "de"
     assert max(map(len, read)) == READ
     assert sum(map(len, read)) < 10 * READ, "of more than a million letters"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.serve.batching import Batcher
-from regard.serve.refusal import OverloadedError
+from regard.serve.engine.batching import Batcher
+from regard.serve.http.errors import OverloadedError
 
 Report = Callable[[int, str], None]
 More = Callable[[], Sequence[str]]

@@ -19,10 +19,12 @@ from starlette.responses import JSONResponse
 from support.server import TIMEOUT, ask_in_process, serve_in_thread
 
 from regard.runs import Run
-from regard.serve import detection, fields, looking
-from regard.serve.keys import Keys
-from regard.serve.refusal import Refusal
-from regard.serve.rounding import encode_json
+from regard.serve import language
+from regard.serve.access.api_keys import Keys
+from regard.serve.http import request as http_request
+from regard.serve.http.errors import Refusal
+from regard.serve.http.request import encode_json
+from regard.serve.routes import inspect
 from regard.serve.settings import Settings
 from regard.tokenizers.urls import remove_urls
 
@@ -74,9 +76,9 @@ def test_key_lookup_does_not_block_other_requests(
 def test_parsing_a_large_body_does_not_block_other_requests(
     fluent_run: Run, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(getattr(fields, f"from_{kind}"))
-    monkeypatch.setattr(fields, f"from_{kind}", gate)
-    large = {**REQUEST, "more": "x" * fields.SMALL}
+    gate = Gate(getattr(http_request, f"from_{kind}"))
+    monkeypatch.setattr(http_request, f"from_{kind}", gate)
+    large = {**REQUEST, "more": "x" * http_request.SMALL}
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         body: dict[str, Any] = {"json": large} if kind == "json" else {"data": large}
@@ -91,7 +93,7 @@ def test_detecting_the_language_of_a_long_text_does_not_block_other_requests(
     fluent_run: Run, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(remove_urls)
-    monkeypatch.setattr(detection, "remove_urls", gate)
+    monkeypatch.setattr(language, "remove_urls", gate)
     texts = ["1 " * 1000, "the old house"]
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
@@ -106,8 +108,8 @@ def test_detecting_the_language_of_a_long_text_does_not_block_other_requests(
 def test_reading_training_curves_does_not_block_other_requests(
     fluent_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(looking.measured)
-    monkeypatch.setattr(looking, "measured", gate)
+    gate = Gate(inspect.measured)
+    monkeypatch.setattr(inspect, "measured", gate)
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         return await answer_another_at(gate, client, client.get(f"/v1/models/{fluent_run.folder.name}/curves"))
@@ -131,8 +133,8 @@ def test_forms_are_read_as_by_the_standard_library(parts: list[bytes]) -> None:
     body = b"".join(parts)
     expected = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fields, "WINDOW", 4)
-        assert fields.from_form(body) == expected
+        patch.setattr(http_request, "WINDOW", 4)
+        assert http_request.from_form(body) == expected
 
 
 def test_client_over_its_limit_is_refused_before_the_body_is_read(fluent_run: Run) -> None:
@@ -157,8 +159,8 @@ def test_large_bodies_without_a_key_are_read_a_few_at_a_time(
     fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = Keys.made(tmp_path / "keys.db").add()
-    gate = Gate(fields.from_json)
-    monkeypatch.setattr(fields, "from_json", gate)
+    gate = Gate(http_request.from_json)
+    monkeypatch.setattr(http_request, "from_json", gate)
     monkeypatch.setattr("regard.serve.service.MOST_KEYLESS", 1)
     large = {**REQUEST, "more": "x" * 70_000}
 
@@ -191,16 +193,18 @@ def test_banned_client_is_refused_before_the_body_is_read(fluent_run: Run, tmp_p
 
 def test_body_with_too_many_json_values_is_refused_unparsed(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (b"[]", b'""', b"{}", b"1", b"null"):
-        few, many = (b'{"q":[' + b",".join([value] * count) + b"]}" for count in (40_000, fields.PARTS + 2))
-        assert len(fields.from_json(few)["q"]) == 40_000
+        few, many = (b'{"q":[' + b",".join([value] * count) + b"]}" for count in (40_000, http_request.PARTS + 2))
+        assert len(http_request.from_json(few)["q"]) == 40_000
         monkeypatch.setattr(json, "loads", lambda body: pytest.fail("the body was parsed"))
         with pytest.raises(Refusal, match="has more than 100000 parts"):
-            fields.from_json(many)
+            http_request.from_json(many)
         monkeypatch.undo()
-    text = '[{,"\\' * fields.PARTS
-    assert fields.from_json(json.dumps({"q": text}).encode()) == {"q": text}, "brackets inside a string do not count"
+    text = '[{,"\\' * http_request.PARTS
+    assert http_request.from_json(json.dumps({"q": text}).encode()) == {"q": text}, (
+        "brackets inside a string do not count"
+    )
     with pytest.raises(Refusal, match="Invalid JSON"):
-        fields.from_json(b'"' + b'\\"' * 1_000_000)
+        http_request.from_json(b'"' + b'\\"' * 1_000_000)
 
 
 def count_parts(value: Any) -> int:
@@ -227,18 +231,18 @@ JSON_TEXT = st.text(st.sampled_from('\\"[{,aä\n'), max_size=6)
 )
 def test_parts_of_json_are_counted_exactly(value: Any, ascii_only: bool) -> None:
     body, count = json.dumps(value, ensure_ascii=ascii_only).encode(), count_parts(value)
-    assert not fields._has_more_parts(body, count)
-    assert fields._has_more_parts(body, count - 1)
+    assert not http_request._has_more_parts(body, count)
+    assert http_request._has_more_parts(body, count - 1)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 def test_json_in_utf_16_is_refused(encoding: str) -> None:
     with pytest.raises(Refusal, match="Invalid JSON format"):
-        fields.from_json('{"a": "\\"", "q": [1]}'.encode(encoding))
+        http_request.from_json('{"a": "\\"", "q": [1]}'.encode(encoding))
 
 
 def test_long_numbers_in_json_are_parsed_as_floats() -> None:
     body = b'{"long": %s, "huge": -%s, "short": -%s, "float": 1.5}' % (b"7" * 300, b"7" * 4300, b"7" * 19)
-    found = fields.from_json(body)
+    found = http_request.from_json(body)
     assert found == {"long": float("7" * 300), "huge": -math.inf, "short": -int("7" * 19), "float": 1.5}
     assert [type(value) for value in found.values()] == [float, float, int, float]

@@ -25,8 +25,8 @@ from support.server import TIMEOUT, hold_decoding, serve_in_thread
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve import listening
-from regard.serve.batching import SLICE
+from regard.serve import server as http_server
+from regard.serve.engine.batching import SLICE
 from regard.serve.server import tell
 
 
@@ -183,27 +183,27 @@ def test_unusable_address_is_reported_before_models_are_loaded(regard: Command, 
 
 def test_unknown_host_name_is_an_error() -> None:
     with pytest.raises(UserError, match=r"--host a\.\.b: no such address"):
-        listening.taken("a..b", 0)
+        http_server.taken("a..b", 0)
 
 
 def test_all_addresses_of_a_host_share_one_port() -> None:
-    sockets = listening.taken("localhost", 0)
+    sockets = http_server.taken("localhost", 0)
     try:
         assert len({one.getsockname()[1] for one in sockets}) == 1
-        assert listening.url("::1", sockets) == f"http://[::1]:{sockets[0].getsockname()[1]}"
+        assert http_server.url("::1", sockets) == f"http://[::1]:{sockets[0].getsockname()[1]}"
     finally:
-        listening.release(sockets)
+        http_server.release(sockets)
 
 
 def test_port_taken_since_binding_is_an_error() -> None:
-    first = listening.taken("127.0.0.1", 0)
-    second = listening.taken("127.0.0.1", first[0].getsockname()[1])
+    first = http_server.taken("127.0.0.1", 0)
+    second = http_server.taken("127.0.0.1", first[0].getsockname()[1])
     try:
-        listening.listen(first)
+        http_server.listen(first)
         with pytest.raises(UserError, match="is in use already"):
-            listening.listen(second)
+            http_server.listen(second)
     finally:
-        listening.release([*first, *second])
+        http_server.release([*first, *second])
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from support.server import serve_in_thread
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve.prefix import prefix
+from regard.serve.http.middleware import prefix
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 

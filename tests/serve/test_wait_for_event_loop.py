@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from regard.serve.asking import Asking
+from regard.serve.engine.thread_pool import Asking
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 import httpx
 import uvicorn
 
-from regard.serve import listening
+from regard.serve import server as http_server
 from regard.serve.app import application
-from regard.serve.logs import LOG, Lines
+from regard.serve.metrics import LOG, Lines
 from regard.serve.server import configuration
 from regard.serve.service import Service
 from regard.serve.settings import Settings
@@ -183,10 +183,10 @@ def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer
     """
     service = Service(list(map(str, runs)), Settings(**{"processes": 0, **settings}))
     service.limits.clock = FakeClock()  # rate-limit windows do not end, however slow the machine
-    sockets = listening.taken("127.0.0.1", 0)
+    sockets = http_server.taken("127.0.0.1", 0)
     try:
         server = uvicorn.Server(configuration(service))
-        listening.listen(sockets)
+        http_server.listen(sockets)
         thread = threading.Thread(target=server.run, args=(sockets,))
         client = ThreadServer(sockets[0].getsockname()[1], service, server)
         handler = _LogHandler(client)
@@ -200,7 +200,7 @@ def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer
             logging.getLogger().removeHandler(handler)
     finally:
         service.close()
-        listening.release(sockets)
+        http_server.release(sockets)
     assert not client.stray, client.stray
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
-from regard.serve.processes import work
+from regard.serve.engine.workers import work
 
 
 def find(texts: Sequence[str], kind: int, tell: Callable[[int, str], None], more: Callable[[], Sequence[str]]) -> None:

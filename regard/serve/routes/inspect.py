@@ -15,14 +15,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
 from regard.search import PartialHypothesis, search_with_trace
-from regard.serve import answers
-from regard.serve.aside import Aside, pause_between
-from regard.serve.described import asked, refused
-from regard.serve.fields import Fields
-from regard.serve.fleet import Served, summarize_served
-from regard.serve.languages import name, written
-from regard.serve.refusal import OverloadedError, Refusal
-from regard.serve.rounding import encode_json, numbers
+from regard.serve.engine.models import Served, summarize_served
+from regard.serve.engine.thread_pool import Aside, pause_between
+from regard.serve.http import schemas
+from regard.serve.http.errors import OverloadedError, Refusal
+from regard.serve.http.request import Fields, encode_json, numbers
+from regard.serve.http.schemas import asked, refused
+from regard.serve.language import name, written
 from regard.serve.service import Service
 from regard.special_tokens import EOS
 from regard.tokenizers import Tokenizer
@@ -43,14 +42,14 @@ def router(service: Service) -> APIRouter:
     """All of them."""
     routes = APIRouter(prefix="/v1", tags=["regard"])
 
-    @routes.get("/models", response_model=answers.Models, responses=refused())
+    @routes.get("/models", response_model=schemas.Models, responses=refused())
     async def models(request: Request) -> Response:
         """The models that are served: recipe, sizes, scores."""
         await service.enter(request)
         found = [await service.reports(described, served) for served in service.fleet.served.values()]
         return JSONResponse({"models": found})
 
-    @routes.get("/models/{model}/curves", response_model=answers.Curves, responses=refused())
+    @routes.get("/models/{model}/curves", response_model=schemas.Curves, responses=refused())
     async def curves(request: Request, model: str, after: int | None = None) -> Response:
         """What was measured while a model was trained, and is measured while it still is."""
         await service.enter(request)
@@ -62,7 +61,7 @@ def router(service: Service) -> APIRouter:
         body = await service.reports(lambda: encode_json(measured(folder, after, start or 0)))
         return Response(body, media_type="application/json")
 
-    @routes.post("/trace", response_model=answers.Trace, **asked(answers.LookRequest))
+    @routes.post("/trace", response_model=schemas.Trace, **asked(schemas.LookRequest))
     async def trace(request: Request) -> Response:
         """One decoding, step by step: the beam, the state, the weights, the context."""
         served, text, fields = await looked_at(service, request)
@@ -75,7 +74,7 @@ def router(service: Service) -> APIRouter:
     @routes.post(
         "/translate/stream",
         response_class=StreamingResponse,
-        **asked(answers.LookRequest),
+        **asked(schemas.LookRequest),
     )
     async def stream(request: Request) -> Response:
         """A translation word by word as it is decoded, as server-sent events: word, …, end."""

@@ -6,14 +6,14 @@ import hashlib
 import hmac
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.serve.private import write_private
+from regard.serve.file_store import write_private
 
 TABLE = """
 create table if not exists keys (
@@ -118,3 +118,9 @@ class Keys:
 def hashed(key: str) -> bytes:
     """What is kept of a key: it is long and drawn by chance, so that nobody can guess it from this."""
     return hashlib.sha256(key.encode("utf-8", "replace")).digest()
+
+
+def bearer(headers: Mapping[str, str]) -> str:
+    """The token of `Authorization: Bearer TOKEN`; nothing where there is none, or something else."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from regard.serve.refusal import OverloadedError
+from regard.serve.http.errors import OverloadedError
 
 P = TypeVar("P")
 R = TypeVar("R")

@@ -12,14 +12,12 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from regard.documents import list_supported_extensions
-from regard.serve import answers
-from regard.serve.described import asked
-from regard.serve.detection import Guess
-from regard.serve.fields import Fields
-from regard.serve.fleet import Served
-from regard.serve.languages import AUTO, name, written
-from regard.serve.refusal import Refusal
-from regard.serve.rounding import encode_json, numbers
+from regard.serve.engine.models import Served
+from regard.serve.http import schemas
+from regard.serve.http.errors import Refusal
+from regard.serve.http.request import Fields, encode_json, numbers
+from regard.serve.http.schemas import asked
+from regard.serve.language import AUTO, Guess, name, written
 from regard.serve.service import Service, find_texts_with_words
 from regard.translate import Options, Translation, describe_unaligned_tags, describe_untranslated
 
@@ -32,7 +30,7 @@ def router(service: Service) -> APIRouter:
     """All of them."""
     routes, one_at_a_time = APIRouter(tags=["LibreTranslate"]), asyncio.Lock()
 
-    @routes.post("/translate", response_model=answers.Translated, **asked(answers.TranslateRequest))
+    @routes.post("/translate", response_model=schemas.Translated, **asked(schemas.TranslateRequest))
     async def translate(request: Request) -> Response:
         """Translate text, or a list of texts."""
         fields, key = await service.hear(request)
@@ -56,7 +54,7 @@ def router(service: Service) -> APIRouter:
         body = await asyncio.to_thread(lambda: encode_json(answer(made, several, guess, alternatives, aligned)))
         return Response(body, media_type="application/json")
 
-    @routes.post("/detect", response_model=list[answers.Detected], **asked(answers.DetectRequest))
+    @routes.post("/detect", response_model=list[schemas.Detected], **asked(schemas.DetectRequest))
     async def detect(request: Request) -> Response:
         """Tell which language a text is in."""
         fields, key = await service.hear(request)
@@ -65,7 +63,7 @@ def router(service: Service) -> APIRouter:
         found = await service.run_on_texts(texts, service.detect, "\n".join(texts))
         return JSONResponse([detected(guess) for guess in found])
 
-    @routes.get("/languages", response_model=list[answers.Language])
+    @routes.get("/languages", response_model=list[schemas.Language])
     async def languages() -> Response:
         """The languages that are served, and what each can be translated to."""
         fleet = service.fleet
@@ -80,7 +78,7 @@ def router(service: Service) -> APIRouter:
             ]
         )
 
-    @routes.get("/health", response_model=answers.Status)
+    @routes.get("/health", response_model=schemas.Status)
     async def health() -> Response:
         """Whether the service is alive."""
         return JSONResponse({"status": "ok"})
@@ -90,7 +88,7 @@ def router(service: Service) -> APIRouter:
         """What a page needs to know."""
         return frontend(service)
 
-    @routes.post("/suggest", response_model=answers.Success, **asked(answers.SuggestRequest))
+    @routes.post("/suggest", response_model=schemas.Success, **asked(schemas.SuggestRequest))
     async def suggest(request: Request) -> Response:
         """Keep a better translation that somebody suggests."""
         fields, key = await service.hear(request)

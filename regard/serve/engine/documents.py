@@ -27,7 +27,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
-from regard.serve.aside import Aside
+from regard.serve.engine.thread_pool import Aside
 
 try:
     import resource

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from regard.serve.refusal import OverloadedError
+from regard.serve.http.errors import OverloadedError
 
 T = TypeVar("T")
 ITEMS_PER_PAUSE, PAUSE = 1000, 0.001  # items, seconds
@@ -59,3 +59,34 @@ class Aside:
     def close(self) -> None:
         """Ends the threads, when what they work on is done."""
         self.pool.shutdown()
+
+
+class Asking:
+    """Waits in a thread for what the loop does."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # held by who changes the next two
+        self.open: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
+        self.over = False
+
+    def __call__(self, wanted: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+        """What it gives; CancelledError where the loop ends before."""
+        with self.lock:
+            if self.over or loop.is_closed():
+                wanted.close()
+                raise CancelledError
+            answer = asyncio.run_coroutine_threadsafe(wanted, loop)
+            self.open[answer] = wanted
+        try:
+            return answer.result()
+        finally:
+            with self.lock:
+                del self.open[answer]
+
+    def close(self) -> None:
+        """Called when the loop is closed: what it took on in its last moments, it has never begun."""
+        with self.lock:
+            self.over = True
+            for answer, wanted in self.open.items():
+                answer.cancel()
+                wanted.close()

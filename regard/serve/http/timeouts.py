@@ -13,7 +13,7 @@ import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from regard.serve.guard import BEYOND_LIMIT
+from regard.serve.http.middleware import BEYOND_LIMIT
 
 CROWDED_HEADER_TIMEOUT = 2.0  # seconds that a connection has for its headers where there are too many
 SOON = 5.0  # seconds that whoever says no more is still worked for

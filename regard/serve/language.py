@@ -8,9 +8,9 @@ from copy import copy
 from functools import cache
 from typing import NamedTuple
 
+from babel import Locale, UnknownLocaleError
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from regard.serve.languages import NEAR
 from regard.tokenizers.urls import remove_urls
 
 MOST = 3  # guesses
@@ -94,3 +94,30 @@ def _sample(text: str) -> str:
         start = _first_word(text) or 0
         text = text[start : start + READ]
     return remove_urls(text)[:SEEN]
+
+
+# What programs say -> what is spoken of in here, and back: the same language has been called by both.
+SPOKEN = {"pt-br": "pb", "zh-hans": "zh", "zh-hant": "zt"}
+WRITTEN = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
+NEAR = {"pt": "pb", "pb": "pt", "zh": "zt", "zt": "zh"}  # a detector may know the one, and the other be served
+AUTO = "auto"
+
+
+def code(given: str) -> str:
+    """A code as it is known in here: lower case, one for each language."""
+    lower = given.strip().lower().replace("_", "-")
+    return SPOKEN.get(lower, lower)
+
+
+def written(known: str) -> str:
+    """A code as answers have it."""
+    return WRITTEN.get(known, known)
+
+
+def name(known: str) -> str:
+    """The English name of a language; a code that nobody knows is its own."""
+    try:
+        found = Locale.parse(written(known), sep="-").get_display_name("en")
+    except (UnknownLocaleError, ValueError):
+        return known
+    return found or known

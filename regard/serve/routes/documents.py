@@ -15,12 +15,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from regard.documents import DOCUMENT_EXTENSIONS, DocumentLimits, strip_placeholder_tags
-from regard.serve import answers
-from regard.serve.described import refused
-from regard.serve.keys import Key
-from regard.serve.languages import AUTO, written
-from regard.serve.limits import price
-from regard.serve.refusal import Refusal
+from regard.serve.access.api_keys import Key
+from regard.serve.access.rate_limit import price
+from regard.serve.http import schemas
+from regard.serve.http.errors import Refusal
+from regard.serve.http.schemas import refused
+from regard.serve.language import AUTO, written
 from regard.serve.service import Service
 from regard.translate import Options, describe_unaligned_tags, describe_untranslated
 
@@ -54,7 +54,7 @@ def router(service: Service) -> APIRouter:
 
     @routes.post(
         "/translate_file",
-        response_model=answers.File,
+        response_model=schemas.File,
         responses=refused(),
         openapi_extra={"requestBody": FORM},
     )
@@ -84,7 +84,7 @@ def router(service: Service) -> APIRouter:
     @routes.get(
         "/download_file/{name}",
         response_class=FileResponse,
-        responses={404: {"model": answers.Error, "description": "Not there, or no longer."}},
+        responses={404: {"model": schemas.Error, "description": "Not there, or no longer."}},
     )
     async def download_file(name: str) -> Response:
         """A translated document."""

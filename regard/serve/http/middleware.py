@@ -7,18 +7,18 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit, urlunsplit
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import UserError
-from regard.serve.address import client_address
-from regard.serve.fields import FORM
-from regard.serve.figures import Figures
-from regard.serve.logs import note
-from regard.serve.refusal import Refusal
+from regard.serve.access.rate_limit import client_address
+from regard.serve.http.errors import Refusal
+from regard.serve.http.request import FORM
+from regard.serve.metrics import Figures, note
 from regard.serve.settings import Settings
 
 CORS = {
@@ -188,3 +188,94 @@ class Answer:
         if not self.status:
             answer = JSONResponse({"error": refusal.text}, refusal.status, refusal.headers)
             await answer(scope, receive, self)
+
+
+class Leaving:
+    """An ASGI application around another, which is called off when its client goes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        client = Client(receive)
+        work = asyncio.ensure_future(self.app(scope, client, send))
+        gone = asyncio.ensure_future(client.gone.wait())
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                work.cancel()
+                with suppress(asyncio.CancelledError):
+                    await work
+            else:
+                work.result()
+        finally:
+            work.cancel()
+            gone.cancel()
+            client.close()
+
+
+class Client:
+    """What comes from a client; when all of its request has come, its going is waited for."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.receive = receive
+        self.gone = asyncio.Event()
+        self.watch: asyncio.Task[None] | None = None
+
+    async def __call__(self) -> Message:
+        """The next message; behind the last of a request there is only that the client has gone."""
+        if self.watch is None:
+            message = await self.receive()
+            if message["type"] == "http.request":
+                if not message.get("more_body", False):
+                    self.watch = asyncio.create_task(self.until_gone())
+                return message
+            self.gone.set()
+            await asyncio.Event().wait()  # until the request is cancelled: an incomplete body is no error to report
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def until_gone(self) -> None:
+        """Waits for the end of the connection."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+
+    def close(self) -> None:
+        """Waits no longer."""
+        if self.watch is not None:
+            self.watch.cancel()
+
+
+SOUND = re.compile(r"(?:/[\w.~-]+)+")
+
+
+class Prefixed:
+    """An ASGI application under a prefix, and nothing beside it."""
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self.app = app
+        self.prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; the application is told the prefix, and does not take it for a part of its own paths."""
+        if scope["type"] != "http" or scope["path"].startswith(f"{self.prefix}/"):
+            scope["root_path"] = self.prefix  # in place: whoever notes the request later wants to know its route
+            await self.app(scope, receive, send)
+            return
+        elsewhere: Response = JSONResponse({"error": "Not Found"}, 404)
+        if scope["path"] == self.prefix:  # links on the page begin behind the last slash
+            elsewhere = RedirectResponse(f"{self.prefix}/")
+        await elsewhere(scope, receive, send)
+
+
+def prefix(given: str) -> str:
+    """A prefix as it stands before paths: a slash at its beginning and none at its end; empty: there is none."""
+    found = f"/{given.strip('/')}" if given.strip("/") else ""
+    if found and not SOUND.fullmatch(found):
+        raise UserError(f"--url-prefix is a path like /translate, not {given!r}")
+    return found

@@ -7,11 +7,10 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from regard.serve import answers
-from regard.serve.described import asked, refused
-from regard.serve.fields import sound
-from regard.serve.refusal import Refusal, missing
-from regard.serve.rounding import encode_json
+from regard.serve.http import schemas
+from regard.serve.http.errors import Refusal, missing
+from regard.serve.http.request import encode_json, sound
+from regard.serve.http.schemas import asked, refused
 from regard.serve.service import Service
 
 IMAGE = "image"  # whose size the limit of the body bounds, and not that of a text
@@ -21,14 +20,14 @@ def router(service: Service) -> APIRouter:
     """All of them."""
     routes = APIRouter(prefix="/v1", tags=["regard"])
 
-    @routes.get("/predictors", response_model=answers.Predictors, responses=refused())
+    @routes.get("/predictors", response_model=schemas.Predictors, responses=refused())
     async def predictors(request: Request) -> Response:
         """The models that tag, classify, read or caption."""
         await service.enter(request)
         found = [await service.reports(hand.described) for hand in service.crew.hands.values()]
         return JSONResponse({"predictors": found})
 
-    @routes.post("/predict", response_model=answers.Predicted, **asked(answers.PredictRequest, forms=False))
+    @routes.post("/predict", response_model=schemas.Predicted, **asked(schemas.PredictRequest, forms=False))
     async def predict(request: Request) -> Response:
         """What a model makes of one input, or of several, and where it looked."""
         fields, key = await service.hear(request)

@@ -7,19 +7,28 @@ on while the answer is on its way; it waits for it only where it has nothing els
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
+import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from regard.serve.batching import Find
-from regard.serve.logs import note
-from regard.serve.refusal import OverloadedError
+import torch
+
+from regard.search import Hypothesis
+from regard.serve.engine.batching import Find
+from regard.serve.http.errors import OverloadedError
+from regard.serve.metrics import note
+from regard.translate import Options, Translator, load
+from regard.translate.segmentation import EncodedSegment
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -267,3 +276,56 @@ class Order(Generic[P, R, K]):
         self.asked = False
         found: list[P] = self.line.recv()
         return found
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What sentences of one batch have in common."""
+
+    beam: int
+    n_best: int
+
+    def options(self) -> Options:
+        """How they are searched for; whether anybody asks where the model looked changes nothing in that."""
+        return Options(beam=self.beam, n_best=self.n_best)
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Batches of pieces by one translator."""
+
+    translator: Translator
+    available = True  # as long as the service runs
+
+    def find(
+        self,
+        pieces: Sequence[EncodedSegment],
+        kind: Kind,
+        tell: Callable[[int, list[Hypothesis]], None],
+        more: Callable[[], Sequence[EncodedSegment]],
+    ) -> None:
+        """A batch, for the batcher."""
+        self.translator.decode_continuously(pieces, self.translator.compile_options(kind.options()), tell, more)
+
+    def close(self) -> None:
+        """Nothing of it is left running."""
+
+
+def decode(folder: Path, threads: int, precision: str | None, line: Connection) -> None:
+    """A process: loads a run and decodes what it is sent. When to end is for the service to say, not for a signal."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if number := getattr(signal, name, None):  # Windows has no SIGHUP
+            signal.signal(number, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    decoding = Decoding(load(folder, precision=precision))
+    settle()
+    work(line, decoding.find)
+
+
+def settle() -> None:
+    """Takes what is loaded, and stays, out of what the garbage collector looks through: that holds everybody up.
+
+    Over a quarter of a million objects a look takes a seventh of a second, over those of requests alone next to none.
+    """
+    gc.collect()
+    gc.freeze()

@@ -14,8 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
-from regard.serve.private import write_private
-from regard.serve.refusal import Refusal
+from regard.serve.http.errors import Refusal
 
 try:
     import fcntl
@@ -154,3 +153,12 @@ def _lock(folder: Path) -> int | None:
             raise
         return None
     return lock
+
+
+OWN = 0o600
+
+
+def write_private(path: Path, content: bytes = b"") -> None:
+    """A new file of its own, from the first byte on; one that is there already is an error."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), OWN), "wb") as file:
+        file.write(content)

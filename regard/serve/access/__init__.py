@@ -1,0 +1,1 @@
+"""Access to the service: API keys and rate limits."""

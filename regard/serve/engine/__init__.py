@@ -1,0 +1,1 @@
+"""Models, batches, and the threads and processes that work for requests."""

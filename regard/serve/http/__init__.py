@@ -1,0 +1,1 @@
+"""HTTP of the service: connections, middleware, requests, schemas, errors."""

@@ -1,0 +1,1 @@
+"""Routes of the service, one module per group."""
