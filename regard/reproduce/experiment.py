@@ -1,4 +1,4 @@
-"""Data classes of experiments: claims of a paper, the models to train, the metrics, and the rules that decide."""
+"""Data classes of experiments: claims of a paper, the models to train, and the metrics that decide the claims."""
 
 from __future__ import annotations
 
@@ -7,16 +7,61 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from regard.recipes import Recipe, override, read_recipe
-from regard.reproduce.significance import ClaimRule
 
 if TYPE_CHECKING:
     from regard.reproduce.workspace import Workspace
 
+SCALES = ("small", "full")
 SEED_STRIDE = 100  # between the seeds of two repetitions
 MetricValues = Mapping[str, Any]  # by name: numbers, and lists of points for curves
+
+
+class SeedDeviation(NamedTuple):
+    """Standard deviation between seeds of a model: an absolute part, and a part relative to the value."""
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+    def compute_at(self, value: float) -> float:
+        """Return the standard deviation at a value."""
+        return self.absolute + self.relative * abs(value)
+
+
+class Metric(NamedTuple):
+    """Title and number format of a metric, and its typical deviations between seeds at the two scales."""
+
+    title: str
+    number_format: str = ".3g"
+    small: SeedDeviation = SeedDeviation()
+    full: SeedDeviation = SeedDeviation()
+
+
+_RELATIVE_5, _RELATIVE_10, _RELATIVE_20 = (SeedDeviation(relative=relative) for relative in (0.05, 0.1, 0.2))
+# Deviations of the small scale, translation and tagging: measured, see docs/reproduce.md. All others are estimates.
+METRICS = {
+    "bleu": Metric("BLEU", ".1f", SeedDeviation(6.5), SeedDeviation(0.3)),
+    "replaced": Metric("BLEU, unk replaced", ".1f", SeedDeviation(9.6), SeedDeviation(0.3)),
+    "perplexity": Metric("perplexity", ".2f", SeedDeviation(relative=0.13), SeedDeviation(relative=0.01)),
+    "aer": Metric("AER", ".3f", SeedDeviation(0.083), SeedDeviation(0.005)),
+    "accuracy": Metric("accuracy, %", ".1f", SeedDeviation(2.1), SeedDeviation(0.2)),
+    "recall": Metric("copied, %", ".1f", SeedDeviation(2.0), SeedDeviation(2.0)),
+    "r2": Metric("R²", ".3f", SeedDeviation(0.001), SeedDeviation(0.01)),
+    "entropy": Metric("entropy, nats", ".2f", SeedDeviation(0.06), SeedDeviation(0.02)),
+    "faint": Metric("weights < 0.01", ".0%", SeedDeviation(0.03), SeedDeviation(0.01)),
+    "kept": Metric("long against short", ".0%", SeedDeviation(0.1), SeedDeviation(0.02)),
+    "training_speed": Metric("trained tokens/s", ",.0f", _RELATIVE_20, _RELATIVE_5),
+    "decoding_speed": Metric("written words/s", ",.0f", _RELATIVE_20, _RELATIVE_5),
+    "parameters": Metric("parameters", ",.0f"),
+    "error": Metric("error of the sum", ".3g", _RELATIVE_10, _RELATIVE_10),
+    "gradient_kept": Metric("gradient kept", ".3g", _RELATIVE_5, _RELATIVE_5),
+    "loss": Metric("loss", ".3g", _RELATIVE_5, _RELATIVE_5),
+    "growth_operations": Metric("operations, times"),
+    "growth_bytes": Metric("bytes, times"),
+    "growth_seconds": Metric("seconds, times", ".3g", _RELATIVE_20, _RELATIVE_20),
+}
 
 
 @dataclass(frozen=True)
@@ -57,41 +102,36 @@ class ExperimentRow:
 
     def with_seed_offset(self, repetition: int) -> ExperimentRow:
         """Return the row with other seeds; repetition 0 is the row itself."""
-        return (
-            replace(self, trainings=[training.with_seed_offset(repetition) for training in self.trainings])
-            if repetition
-            else self
-        )
+        if not repetition:
+            return self
+        return replace(self, trainings=[training.with_seed_offset(repetition) for training in self.trainings])
 
 
+ClaimRule = Literal["higher", "lower", "above", "below", "similar", "most of gain"]
 ClaimOrigin = Literal["paper", "ours", "definition"]  # definition: it follows from the compared models
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim, and the rule that decides it from the measurements."""
+    """A claim about the values of a metric in some rows, and the rule that decides it (see `significance.py`)."""
 
     text: str
     rule: ClaimRule
+    metric: str
+    rows: Sequence[str]
+    limit: float = 0.0  # of "above" and "below"; of "similar" the largest difference
+    margin: float | None = None  # of the difference; None: that of the seeds
     origin: ClaimOrigin = "paper"
 
 
 @dataclass(frozen=True)
-class BarChart:
-    """A bar chart of one metric, with a bar for each row."""
+class Chart:
+    """A bar chart of a metric with a bar for each row; with an x axis, a chart with a curve for each row."""
 
     metric: str
     title: str
-
-
-@dataclass(frozen=True)
-class CurveChart:
-    """A chart with a curve for each row that has points of the metric."""
-
-    metric: str
-    title: str
-    x_label: str
-    y_label: str
+    x_label: str = ""
+    y_label: str = ""
     log_scale: bool = False
 
 
@@ -107,7 +147,7 @@ class Experiment:
     measure: Callable[[Workspace, ExperimentRow], MetricValues]
     columns: Sequence[str]  # metrics in the table
     claims: Sequence[Claim]
-    charts: Sequence[BarChart | CurveChart] = ()
+    charts: Sequence[Chart] = ()
     measures_time: bool = False  # True: it must not run in parallel with anything else
     cpu_minutes: float = 1.0  # of one CPU core at the small scale, with all trainings
 

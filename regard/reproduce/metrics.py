@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from regard import api
 from regard.data.batch import Seq2SeqBatch, collate
 from regard.data.indexed_dataset import RaggedArray
 from regard.data.readers.dispatch import Pair, read_all_pairs
 from regard.data.sampler import split_by_tokens
 from regard.evaluate import GoldAlignment, bleu, bleu_by_length, read_gold_alignments
-from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec
+from regard.reproduce.experiment import ExperimentRow, MetricValues
 from regard.search import Floats
 from regard.special_tokens import PAD
 from regard.translate import Translator, load, score_alignments
@@ -153,7 +152,8 @@ def measure_unknown_replacement(workspace: Workspace, row: ExperimentRow) -> Met
     return {**plain, "replaced": after["bleu"]}
 
 
-def evaluate_on_test_set(workspace: Workspace, training: TrainingSpec) -> dict[str, Any]:
-    """Evaluate a run on the test set with the metrics of its task."""
-    corpus = workspace.get_corpus(training.corpus)
-    return dict(api.load(workspace.train_or_resume(training)).evaluate(list(corpus.test)))
+def measure_architecture(workspace: Workspace, row: ExperimentRow) -> MetricValues:
+    """Measure translation with the first run, also with unknown words replaced, and AER with the last."""
+    values = measure_unknown_replacement(workspace, ExperimentRow(row.name, row.trainings[:1]))
+    aligned = workspace.measure_row(measure_translation, ExperimentRow(row.name, row.trainings[-1:]))
+    return {**values, "aer": aligned.get("aer"), "gain": values["replaced"] - values["bleu"]}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from regard.console import log_message
 from regard.errors import UserError
 from regard.reproduce.experiment import Experiment, MetricValues
-from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, Measurements
+from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, Measurements, decide_claim
 from regard.reproduce.tables import ExperimentOutcome, RowResult, TimeSpent, write_overview, write_results
 from regard.reproduce.workspace import Workspace
 
@@ -39,7 +39,7 @@ def run_experiment(
     if not results:
         raise UserError(f"{experiment.name}: no row is trained yet at the scale {workspace.scale}; leave out --trained")
     measurements = Measurements({result.row.name: result.values for result in results}, workspace.scale)
-    findings = [(claim, claim.rule(measurements)) for claim in experiment.claims]
+    findings = [(claim, decide_claim(claim, measurements)) for claim in experiment.claims]
     spent = TimeSpent(time.monotonic() - start, time.process_time() - start_cpu)
     outcome = ExperimentOutcome(experiment, results, findings, spent)
     write_results(outcome, workspace)

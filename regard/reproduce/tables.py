@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from regard.plot import plot_bars, plot_curves, write_figure
 from regard.report import format_html_document
 from regard.reproduce.experiment import (
-    BarChart,
+    METRICS,
+    Chart,
     Claim,
     ClaimOrigin,
-    CurveChart,
     Experiment,
     ExperimentRow,
+    Metric,
     MetricValues,
 )
 from regard.reproduce.experiments import EXPERIMENTS
@@ -42,37 +43,6 @@ LEGEND = (
 
 RESULT_SYMBOLS = {ClaimResult.HOLDS: "✓", ClaimResult.FAILS: "✗", ClaimResult.UNDECIDED: "?"}
 ResultTable = Mapping[str, Any]  # content of `table.json`
-
-
-class Column(NamedTuple):
-    """Title and number format of a metric."""
-
-    title: str
-    number_format: str = ".3g"
-
-
-COLUMNS = {
-    "bleu": Column("BLEU", ".1f"),
-    "replaced": Column("BLEU, unk replaced", ".1f"),
-    "perplexity": Column("perplexity", ".2f"),
-    "aer": Column("AER", ".3f"),
-    "accuracy": Column("accuracy, %", ".1f"),
-    "recall": Column("copied, %", ".1f"),
-    "rmse": Column("RMSE", ".3f"),
-    "r2": Column("R²", ".3f"),
-    "entropy": Column("entropy, nats", ".2f"),
-    "faint": Column("weights < 0.01", ".0%"),
-    "kept": Column("long against short", ".0%"),
-    "training_speed": Column("trained tokens/s", ",.0f"),
-    "decoding_speed": Column("written words/s", ",.0f"),
-    "parameters": Column("parameters", ",.0f"),
-    "error": Column("error of the sum"),
-    "gradient_kept": Column("gradient kept"),
-    "loss": Column("loss"),
-    "growth_operations": Column("operations, times"),
-    "growth_bytes": Column("bytes, times"),
-    "growth_seconds": Column("seconds, times"),
-}
 
 
 @dataclass(frozen=True)
@@ -184,11 +154,11 @@ def make_value_grid(table: ResultTable, columns: Sequence[str]) -> tuple[list[st
 
 
 def _format_title(metric: str) -> str:
-    return COLUMNS.get(metric, Column(metric)).title
+    return METRICS.get(metric, Metric(metric)).title
 
 
 def _format_value(metric: str, value: Any) -> str:
-    return MISSING_VALUE if value is None else format(value, COLUMNS.get(metric, Column(metric)).number_format)
+    return MISSING_VALUE if value is None else format(value, METRICS.get(metric, Metric(metric)).number_format)
 
 
 def _format_value_with_deviation(metric: str, values: MetricValues) -> str:
@@ -264,14 +234,14 @@ def _format_inline_image(title: str, path: Path) -> str:
     return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
 
-def _plot_chart(chart: BarChart | CurveChart, rows: Sequence[Mapping[str, Any]]) -> Figure | None:
+def _plot_chart(chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Draw a chart of the rows that have its metric; None if there are none."""
     metric = chart.metric
     measured = {row["name"]: row["measured"] for row in rows if row["measured"].get(metric) is not None}
     if not measured:
         return None
     values = {name: row_values[metric] for name, row_values in measured.items()}
-    if isinstance(chart, CurveChart):
+    if chart.x_label:
         return plot_curves(values, chart.title, chart.x_label, chart.y_label, chart.log_scale)
     published = {
         row["name"]: row["published"][metric] for row in rows if row["name"] in measured and metric in row["published"]

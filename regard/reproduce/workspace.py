@@ -37,15 +37,12 @@ def _describe_hardware() -> dict[str, Any]:
 
 # Measured results are cached under these names of earlier versions; their checkpoints may be gone.
 MEASUREMENT_IDS = {
-    "metrics.measure_translation": ("regard.reproduce.measures", "translation"),
-    "metrics.measure_unknown_replacement": ("regard.reproduce.measures", "replaced"),
-    "throughput.measure_translation_and_speed": ("regard.reproduce.speed", "timed"),
-    "experiments.luong2015_table4_architectures._measure_architecture": (
-        "regard.reproduce.experiments.architectures",
-        "measure",
-    ),
-    "experiments.cho2014_cells._measure_cell": ("regard.reproduce.experiments.cells", "measure"),
-    "experiments.schuster1997_directions._measure_direction": ("regard.reproduce.experiments.directions", "measure"),
+    "measure_translation": ("regard.reproduce.measures", "translation"),
+    "measure_unknown_replacement": ("regard.reproduce.measures", "replaced"),
+    "measure_translation_and_speed": ("regard.reproduce.speed", "timed"),
+    "measure_architecture": ("regard.reproduce.experiments.architectures", "measure"),
+    "measure_cell": ("regard.reproduce.experiments.cells", "measure"),
+    "measure_direction": ("regard.reproduce.experiments.directions", "measure"),
 }
 Measure: TypeAlias = "Callable[[Workspace, ExperimentRow], MetricValues]"
 
@@ -136,10 +133,7 @@ class Workspace:
 def _describe_measurement(measure: Measure, row: ExperimentRow) -> list[Any]:
     """Return everything that determines the cached values of a row."""
     names = [training.name for training in row.trainings]
-    qualified_name = f"{measure.__module__}.{measure.__qualname__}"
-    module, name = MEASUREMENT_IDS.get(
-        qualified_name.removeprefix("regard.reproduce."), (measure.__module__, measure.__qualname__)
-    )
+    module, name = MEASUREMENT_IDS.get(measure.__qualname__, (measure.__module__, measure.__qualname__))
     return [VERSION, module, name, names, dict(row.options)]
 
 

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,26 +59,18 @@ from regard.reproduce.corpora import (
     prepare_corpus,
     write_split,
 )
-from regard.reproduce.experiment import BarChart, CurveChart
-from regard.reproduce.experiments.luong2015_attention_cost import ATTENTION_COST
-from regard.reproduce.experiments.vaswani2017_scaling import DOT_PRODUCT_SCALING
+from regard.reproduce.experiment import METRICS, Chart, ClaimRule, SeedDeviation
+from regard.reproduce.experiments import PRESETS
 from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
 from regard.reproduce.parallel import run_in_processes
-from regard.reproduce.presets import PRESETS
+from regard.reproduce.sequence_metrics import evaluate_on_test_set
 from regard.reproduce.significance import (
-    TYPICAL_DEVIATIONS,
     ClaimResult,
     Finding,
     Measurements,
-    SeedDeviation,
     SignificanceMargin,
+    compare_with_margin,
     decide_claim,
-    expect_above,
-    expect_below,
-    expect_higher,
-    expect_lower,
-    expect_most_of_gain,
-    expect_similar,
 )
 from regard.runs import Run
 from regard.synthetic.translation import write_translation_corpus as write_embedded
@@ -124,11 +115,11 @@ EXPERIMENT = Experiment(
     measure=measure_translation,
     columns=("perplexity", "bleu"),
     claims=(
-        Claim("perplexity is over 1", expect_above("perplexity", "plain", 1.0)),
-        Claim("perplexity is under 1", expect_below("perplexity", "plain", 1.0), "ours"),
-        Claim("no better than itself", expect_higher("perplexity", "plain", "unk"), "definition"),
+        Claim("perplexity is over 1", "above", "perplexity", ["plain"], 1.0),
+        Claim("perplexity is under 1", "below", "perplexity", ["plain"], 1.0, origin="ours"),
+        Claim("no better than itself", "higher", "perplexity", ["plain", "unk"], origin="definition"),
     ),
-    charts=(BarChart("bleu", "BLEU"), CurveChart("by_length", "By length", "words", "BLEU")),
+    charts=(Chart("bleu", "BLEU"), Chart("by_length", "By length", "words", "BLEU")),
 )
 
 
@@ -191,10 +182,10 @@ def test_table_of_trained_rows_leaves_out_untrained_rows(
         measure=measure_translation,
         columns=("perplexity", "bleu"),
         claims=(
-            Claim("perplexity is over 1", expect_above("perplexity", "plain", 1.0)),
-            Claim("another", expect_higher("bleu", "new", "plain")),
+            Claim("perplexity is over 1", "above", "perplexity", ["plain"], 1.0),
+            Claim("another", "higher", "bleu", ["new", "plain"]),
         ),
-        charts=(BarChart("bleu", "BLEU"),),
+        charts=(Chart("bleu", "BLEU"),),
     )
     monkeypatch.setattr("regard.reproduce.workspace.train", refuse_training)
     outcome = run_experiment(partly_trained, lab, may_train=False)
@@ -282,7 +273,7 @@ def count_and_measure(lab: Workspace, row: ExperimentRow) -> dict[str, Any]:
     """Measure accuracy and append the process id to a file of this row."""
     with (lab.out / "calls" / row.name).open("a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
-    return {"accuracy": metrics.evaluate_on_test_set(lab, row.trainings[0])["accuracy"]}
+    return {"accuracy": evaluate_on_test_set(lab, row.trainings[0])["accuracy"]}
 
 
 @pytest.mark.slow
@@ -466,7 +457,7 @@ def test_chart_has_no_published_values_of_rows_that_were_not_measured(
     rows = {
         name: ExperimentRow(name, [], {}, {"bleu": published}) for name, published in (("one", 20.0), ("other", 30.0))
     }
-    experiment = dataclasses.replace(EXPERIMENT, name="chart", charts=[BarChart("bleu", "BLEU")])
+    experiment = dataclasses.replace(EXPERIMENT, name="chart", charts=[Chart("bleu", "BLEU")])
     results = [
         tables.RowResult([rows["one"]], {"bleu": 10.0}),
         tables.RowResult([rows["other"]], {"bleu": None}),
@@ -503,6 +494,11 @@ def make_figures(**values: float | None) -> Measurements:
     return Measurements({name: {"bleu": value} for name, value in values.items()}, "small")
 
 
+def decide(rule: ClaimRule, rows: str, found: Measurements, limit: float = 0.0, margin: float | None = None) -> Finding:
+    """Decide a claim about the BLEU of rows that are named by one letter each."""
+    return decide_claim(Claim("", rule, "bleu", list(rows), limit, margin), found)
+
+
 @pytest.mark.parametrize(
     ("gap", "verdict"),
     [
@@ -514,25 +510,25 @@ def make_figures(**values: float | None) -> Measurements:
     ],
 )
 def test_difference_within_the_margin_is_not_decided(gap: float, verdict: ClaimResult) -> None:
-    assert decide_claim(gap, 2.0) is verdict
+    assert compare_with_margin(gap, 2.0) is verdict
 
 
 def test_claim_rules_hold_fail_or_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a deviation of 0.3 the margin of a difference is 2 · √(0.3² + 0.3²) = 0.85."""
-    monkeypatch.setitem(TYPICAL_DEVIATIONS["small"], "bleu", SeedDeviation(0.3))
+    monkeypatch.setitem(METRICS, "bleu", METRICS["bleu"]._replace(small=SeedDeviation(0.3)))
     found = make_figures(a=30.0, b=29.0, c=29.5)
-    assert expect_higher("bleu", "a", "b")(found) == Finding(ClaimResult.HOLDS, "a 30, b 29, ± 0.85 assumed")
-    assert expect_higher("bleu", "b", "a")(found).result is ClaimResult.FAILS
-    assert expect_higher("bleu", "a", "c")(found).result is ClaimResult.UNDECIDED
-    assert expect_higher("bleu", "a", "c", 0.4)(found).result is ClaimResult.HOLDS
-    assert expect_lower("bleu", "b", "a")(found).result is ClaimResult.HOLDS
-    assert expect_lower("bleu", "a", "b")(found).result is ClaimResult.FAILS
-    assert expect_above("bleu", "a", 29.3)(found).result is ClaimResult.HOLDS
-    assert expect_above("bleu", "a", 29.5)(found).result is ClaimResult.UNDECIDED
-    assert expect_below("bleu", "a", 29.3)(found).result is ClaimResult.FAILS
-    assert expect_similar("bleu", "a", "b", 2.0)(found).result is ClaimResult.HOLDS
-    assert expect_similar("bleu", "a", "b", 1.5)(found).result is ClaimResult.UNDECIDED
-    assert expect_similar("bleu", "a", "b", 0.1)(found).result is ClaimResult.FAILS
+    assert decide("higher", "ab", found) == Finding(ClaimResult.HOLDS, "a 30, b 29, ± 0.85 assumed")
+    assert decide("higher", "ba", found).result is ClaimResult.FAILS
+    assert decide("higher", "ac", found).result is ClaimResult.UNDECIDED
+    assert decide("higher", "ac", found, margin=0.4).result is ClaimResult.HOLDS
+    assert decide("lower", "ba", found).result is ClaimResult.HOLDS
+    assert decide("lower", "ab", found).result is ClaimResult.FAILS
+    assert decide("above", "a", found, 29.3).result is ClaimResult.HOLDS
+    assert decide("above", "a", found, 29.5).result is ClaimResult.UNDECIDED
+    assert decide("below", "a", found, 29.3).result is ClaimResult.FAILS
+    assert decide("similar", "ab", found, 2.0).result is ClaimResult.HOLDS
+    assert decide("similar", "ab", found, 1.5).result is ClaimResult.UNDECIDED
+    assert decide("similar", "ab", found, 0.1).result is ClaimResult.FAILS
 
 
 def test_margin_comes_from_the_deviation_over_seeds() -> None:
@@ -544,7 +540,7 @@ def test_margin_comes_from_the_deviation_over_seeds() -> None:
     assert found.compute_margin("bleu", "a", "b").size == pytest.approx(2.78 * (2 * 2**2 / 3) ** 0.5), (
         "4 degrees of freedom"
     )
-    assert expect_higher("bleu", "a", "b")(found) == Finding(ClaimResult.UNDECIDED, "a 32, b 28, ± 4.5")
+    assert decide("higher", "ab", found) == Finding(ClaimResult.UNDECIDED, "a 32, b 28, ± 4.5")
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -555,9 +551,7 @@ def test_equal_models_differ_significantly_in_at_most_one_of_twenty_cases(seeds:
             name: {"bleu": float(one.mean()), "deviations": {"bleu": float(one.std(ddof=1))}, "seeds": seeds}
             for name, one in zip("ab", generator.normal(30.0, 10.0, (2, seeds)), strict=True)
         }
-        significant += (
-            expect_higher("bleu", "a", "b")(Measurements(values, "small")).result is not ClaimResult.UNDECIDED
-        )
+        significant += decide("higher", "ab", Measurements(values, "small")).result is not ClaimResult.UNDECIDED
     assert significant <= 0.06 * 2000
 
 
@@ -569,7 +563,7 @@ def test_identical_results_of_two_seeds_still_have_a_margin() -> None:
 
 
 def test_assumed_margin_is_marked_as_assumed() -> None:
-    assert expect_higher("bleu", "a", "b")(make_figures(a=60.0, b=30.0)).evidence == "a 60, b 30, ± 18 assumed"
+    assert decide("higher", "ab", make_figures(a=60.0, b=30.0)).evidence == "a 60, b 30, ± 18 assumed"
     assert str(SignificanceMargin(812.3)) == "± 810"
     assert str(SignificanceMargin(0.0)) == "± 0"
 
@@ -584,13 +578,11 @@ def test_assumed_margin_is_marked_as_assumed() -> None:
     ],
 )
 def test_rule_most_needs_more_than_half_of_the_gap(middle: float, high: float, verdict: ClaimResult) -> None:
-    found = expect_most_of_gain("bleu", "b", ("a", "c"), 0.5)(make_figures(a=33.0, b=middle, c=high))
+    found = decide("most of gain", "abc", make_figures(a=33.0, b=middle, c=high), 0.5, 0.5)
     assert found.result is verdict
     assert found.evidence == f"a 33, b {middle:.4g}, c {high:.4g}, ± 0.5"
-    assert (
-        expect_most_of_gain("bleu", "b", ("a", "c"), 0.5)(make_figures(a=33.0)).evidence
-        == "a 33, bleu of b and c was not measured"
-    )
+    missing = decide("most of gain", "abc", make_figures(a=33.0), 0.5, 0.5)
+    assert missing.evidence == "a 33, bleu of b and c was not measured"
 
 
 def test_repeated_row_has_new_seeds_for_all_its_models() -> None:
@@ -605,14 +597,10 @@ def test_deviation_has_an_absolute_and_a_relative_part() -> None:
 
 
 def test_claim_about_a_missing_measurement_is_open() -> None:
-    for rule in (
-        expect_higher("bleu", "a", "b"),
-        expect_lower("bleu", "b", "a"),
-        expect_above("bleu", "b", 1),
-        expect_similar("bleu", "a", "b", 1),
-    ):
-        assert rule(make_figures(a=1.0, b=None)).result is ClaimResult.UNDECIDED
-        assert "not measured" in rule(make_figures()).evidence
+    claims: list[tuple[ClaimRule, str]] = [("higher", "ab"), ("lower", "ba"), ("above", "b"), ("similar", "ab")]
+    for rule, rows in claims:
+        assert decide(rule, rows, make_figures(a=1.0, b=None), 1.0).result is ClaimResult.UNDECIDED
+        assert "not measured" in decide(rule, rows, make_figures(), 1.0).evidence
 
 
 # The twelve experiments of the package
@@ -654,18 +642,6 @@ def test_documentation_has_the_model_sizes_of_the_full_scale(corpus: str) -> Non
         assert mixed.strip() == f"{size} wide, {layers} layers, {steps:,} updates of {tokens:,} tokens"
 
 
-class RecordedRows(dict[str, Mapping[str, Any]]):
-    """Empty measurements that record the names of the rows a rule reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.seen.add(key)
-        return default
-
-
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_claims_refer_to_existing_rows(name: str, scale: str) -> None:
@@ -673,14 +649,15 @@ def test_claims_refer_to_existing_rows(name: str, scale: str) -> None:
     known = [row.name for row in experiment.rows(scale)]
     assert len(set(known)) == len(known)
     for claim in experiment.claims:
-        recorded = RecordedRows()
-        assert claim.rule(Measurements(recorded, scale)).result is ClaimResult.UNDECIDED
-        assert recorded.seen <= set(known), claim.text
+        assert set(claim.rows) <= set(known), claim.text
+        assert decide_claim(claim, Measurements({}, scale)).result is ClaimResult.UNDECIDED
+        measured = Measurements({row: {claim.metric: 1.0} for row in known}, scale)
+        assert "not measured" not in decide_claim(claim, measured).evidence
     assert experiment.claims
     assert experiment.source
 
 
-@pytest.mark.parametrize("experiment", [ATTENTION_COST, DOT_PRODUCT_SCALING], ids=lambda one: one.name)
+@pytest.mark.parametrize("experiment", [EXPERIMENTS["cost"], EXPERIMENTS["scaling"]], ids=lambda one: one.name)
 def test_experiments_without_training_are_measured_directly(
     experiment: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -688,7 +665,7 @@ def test_experiments_without_training_are_measured_directly(
     quick = shrink_rows(experiment)
     values = {row.name: experiment.measure(lab, row) for row in quick}
     assert all(isinstance(values[row.name][name], float) for row in quick for name in experiment.columns)
-    if experiment is ATTENTION_COST:
+    if experiment.name == "cost":
         counted = dict(map(tuple, values["global"]["operations"]))
         assert counted[8192] == 256 * counted[32] == 8192 * 2 * 2 * 16, "products for the scores and for the context"
         assert {count for _, count in values["local-m"]["operations"]} == {21 * 2 * 2 * 16}
@@ -881,7 +858,8 @@ def test_attention_spread_is_entropy_and_fraction_of_small_weights() -> None:
 def test_reproduce_command_runs_an_experiment_and_prints_its_claims(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = dataclasses.replace(ATTENTION_COST, rows=lambda scale: shrink_rows(ATTENTION_COST))
+    cost = EXPERIMENTS["cost"]
+    small = dataclasses.replace(cost, rows=lambda scale: shrink_rows(cost))
     monkeypatch.setitem(EXPERIMENTS, "cost", small)
     reproduce(names=["cost"], out=tmp_path)
     assert "local-p: operations stay the same (local-p 1, " in capsys.readouterr().out

@@ -1,33 +1,115 @@
-"""The experiments, one module each."""
+"""The experiments: one YAML file each, with the rows of the table, the published values and the claims.
 
-from regard.reproduce.experiment import Experiment
-from regard.reproduce.experiments.attention_entropy import ATTENTION_SPARSITY
-from regard.reproduce.experiments.bahdanau2015_figure2_lengths import BLEU_BY_LENGTH
-from regard.reproduce.experiments.cho2014_cells import CELL_COMPARISON
-from regard.reproduce.experiments.deng2018_table1_hard import HARD_ATTENTION
-from regard.reproduce.experiments.luong2015_attention_cost import ATTENTION_COST
-from regard.reproduce.experiments.luong2015_table1_ladder import LADDER
-from regard.reproduce.experiments.luong2015_table4_architectures import ARCHITECTURES
-from regard.reproduce.experiments.mino2017_key_value import KEY_VALUE
-from regard.reproduce.experiments.schuster1997_directions import DIRECTIONS
-from regard.reproduce.experiments.sutskever2014_table1 import SUTSKEVER
-from regard.reproduce.experiments.vaswani2017_scaling import DOT_PRODUCT_SCALING
-from regard.reproduce.experiments.vaswani2017_table3_transformer import TRANSFORMER
+A row's models are its `trainings`, or one of its own `recipe`; each is trained on all `corpora`, with the keys of
+`presets.yaml` that fit the recipe to a corpus, and with the `changes` of row and training. `corpora` and `trainings` of
+the experiment are those of rows without their own. A mapping of the scales, `{small: 64, full: 512}`, stands for its
+value at a scale.
+"""
 
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        LADDER,
-        ARCHITECTURES,
-        BLEU_BY_LENGTH,
-        ATTENTION_COST,
-        SUTSKEVER,
-        CELL_COMPARISON,
-        DIRECTIONS,
-        ATTENTION_SPARSITY,
-        HARD_ATTENTION,
-        KEY_VALUE,
-        DOT_PRODUCT_SCALING,
-        TRANSFORMER,
-    )
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from regard.reproduce.attention_metrics import measure_attention_cost, measure_attention_scaling
+from regard.reproduce.experiment import (
+    SCALES,
+    Chart,
+    Claim,
+    Experiment,
+    ExperimentRow,
+    TrainingSpec,
+    read_recipe_cached,
+)
+from regard.reproduce.metrics import measure_architecture, measure_translation
+from regard.reproduce.sequence_metrics import measure_cell, measure_direction
+from regard.reproduce.throughput import measure_translation_and_speed
+
+MEASURES = {
+    "translation": measure_translation,
+    "translation-and-speed": measure_translation_and_speed,
+    "architecture": measure_architecture,
+    "cell": measure_cell,
+    "direction": measure_direction,
+    "attention-cost": measure_attention_cost,
+    "attention-scaling": measure_attention_scaling,
 }
+EXPERIMENT_FILES = (
+    "luong2015_table1_ladder",
+    "luong2015_table4_architectures",
+    "bahdanau2015_figure2_lengths",
+    "luong2015_attention_cost",
+    "sutskever2014_table1",
+    "cho2014_cells",
+    "schuster1997_directions",
+    "attention_entropy",
+    "deng2018_table1_hard",
+    "mino2017_key_value",
+    "vaswani2017_scaling",
+    "vaswani2017_table3_transformer",
+)
+
+
+def _read_yaml(path: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(
+        resources.files("regard.reproduce").joinpath(path).read_text(encoding="utf-8")
+    )
+    return content
+
+
+PRESETS = _read_yaml("presets.yaml")  # recipe keys by corpus
+
+
+def load_experiment(name: str) -> Experiment:
+    """Read the experiment in `experiments/NAME.yaml`."""
+    declaration = _read_yaml(f"experiments/{name}.yaml")
+    defaults: dict[str, Any] = {key: declaration.pop(key) for key in ("corpora", "trainings") if key in declaration}
+    declaration |= {
+        "rows": partial(_build_rows, declaration["rows"], defaults),
+        "measure": MEASURES[declaration["measure"]],
+        "claims": [Claim(**claim) for claim in declaration["claims"]],
+        "charts": [Chart(**chart) for chart in declaration["charts"]],
+    }
+    return Experiment(**declaration)
+
+
+def _build_rows(rows: Mapping[str, Any], defaults: Mapping[str, Any], scale: str) -> list[ExperimentRow]:
+    """Return the rows of an experiment at a scale, with the trainings of each."""
+    built = []
+    for name, row in _select_scale(rows, scale).items():
+        model = {"changes": {}, "trainings": [{}], "corpora": [], **_select_scale(defaults, scale), **row}
+        trainings = []
+        for training in model["trainings"]:
+            one = {**model, **training, "changes": {**model["changes"], **training.get("changes", {})}}
+            trainings += [fit_recipe(one["recipe"], corpus, one["changes"]) for corpus in one["corpora"]]
+        built.append(ExperimentRow(name, trainings, row.get("options", {}), row.get("published", {})))
+    return built
+
+
+def _select_scale(value: Any, scale: str) -> Any:
+    """Replace each mapping of the scales in a declaration by its value at a scale."""
+    if isinstance(value, list):
+        return [_select_scale(item, scale) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == set(SCALES):
+        return _select_scale(value[scale], scale)
+    return {key: _select_scale(item, scale) for key, item in value.items()}
+
+
+def fit_recipe(recipe: str, corpus: str, changes: Mapping[str, Any]) -> TrainingSpec:
+    """Return the training of a recipe with the presets of a corpus; `changes` take precedence."""
+    config = read_recipe_cached(recipe)
+    presets = PRESETS.get(corpus, {})
+    if config["model"]["kind"] == "transformer":
+        presets = {**presets, **PRESETS.get(f"{corpus}-transformer", {})}
+    dotted = {key: key.split(".") for key in presets}
+    applicable = {key: presets[key] for key, (section, name) in dotted.items() if name in config[section]}
+    return TrainingSpec(recipe, corpus, {**applicable, **changes})
+
+
+EXPERIMENTS = {experiment.name: experiment for experiment in map(load_experiment, EXPERIMENT_FILES)}
