@@ -73,7 +73,7 @@ def clean(
 
 def _choose_script(name: str, detected: str | None) -> str | None:
     """Return the script that one side must have; None: any script."""
-    from regard.data.unicode_scripts import check_script_name
+    from regard.data.languages import check_script_name
 
     return detected if name == AUTO else None if name == ANY else check_script_name(name)
 

@@ -157,7 +157,7 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
     `source` and `target` (`--source` and `--target`) replace the runs' language codes where the files use others.
     Languages that contradict the runs, and files that lack them, are a UserError.
     """
-    from regard.data.language_pair import LanguageError
+    from regard.data.languages import LanguageError
     from regard.data.readers import dispatch
     from regard.tasks.translation import warn_if_languages_differ
 
@@ -176,7 +176,7 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
 
 def resolve_languages(runs: Sequence[Path], source: str | None, target: str | None) -> tuple[str | None, str | None]:
     """Return the languages to read pairs in: those of `--source` and `--target`, else those of the runs, else None."""
-    from regard.data.language_pair import are_different_languages
+    from regard.data.languages import are_different_languages
 
     direction = _find_direction(runs)
     for option, given, known in zip(("--source", "--target"), (source, target), direction, strict=True):
@@ -197,7 +197,7 @@ def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
 
 def _find_direction(runs: Sequence[Path]) -> tuple[str | None, str | None]:
     """Return the languages of the runs, None where the first does not name them."""
-    from regard.data.language_pair import are_different_languages
+    from regard.data.languages import are_different_languages
     from regard.runs import Run
 
     directions = [[Run(run).read_config()["data"].get(side) for side in ("source", "target")] for run in runs]

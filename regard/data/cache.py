@@ -81,8 +81,9 @@ def compute_source_digest() -> str:
     """Return the SHA-256 of the source files that read, split and encode text: any change of them changes the keys."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    for path in sorted(path for name in ("data", "tokenizers") for path in (package / name).rglob("*.py")):
-        digest.update(f"{path.relative_to(package)} {compute_sha256(path)}\n".encode())
+    for path in sorted(path for name in ("data", "tokenizers") for path in (package / name).rglob("*.*")):
+        if path.suffix in (".py", ".txt"):
+            digest.update(f"{path.relative_to(package)} {compute_sha256(path)}\n".encode())
     return digest.hexdigest()
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import PurePath
 from textwrap import shorten
 
-from regard.data.language_pair import are_different_languages
+from regard.data.languages import are_different_languages
 from regard.data.readers.text import to_single_line
 from regard.documents.archive import DocumentLimits, DocumentParser, ZipEntry, check_tag_count, unpack_zip
 from regard.documents.base import DocumentError, ParsedDocument, decode_utf8

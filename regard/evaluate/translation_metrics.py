@@ -10,7 +10,7 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from regard.console import log_message
-from regard.data.unicode_scripts import has_spaces
+from regard.data.languages import has_spaces
 
 _LENGTH_BOUNDS = (10, 20, 30, 40, 50)  # longest source, in words, of each group of sentences
 

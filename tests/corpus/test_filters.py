@@ -29,7 +29,7 @@ from regard.corpus.statistics import (
     summarize_distribution,
 )
 from regard.corpus.writers import open_pair_writer
-from regard.data import unicode_scripts
+from regard.data.languages import find_main_script, find_script
 from regard.data.readers.dispatch import Pair, iterate_pairs
 from regard.errors import UserError
 
@@ -160,21 +160,21 @@ def test_scripts_agree_with_the_regex_module(name: str) -> None:
     pattern = regex.compile(rf"[\p{{L}}&&\p{{Script={name}}}]", regex.V1)
     letters = [chr(code) for code in range(0x3000) if pattern.match(chr(code))]
     assert letters
-    wrong = [letter for letter in letters if unicode_scripts.find_script(letter) not in (name.lower(), None)]
+    wrong = [letter for letter in letters if find_script(letter) not in (name.lower(), None)]
     assert [unicodedata.name(letter) for letter in wrong] == []
     others = [
         chr(code)
         for code in range(0x3000)
-        if unicode_scripts.find_script(chr(code)) == name.lower() and chr(code) not in letters
+        if find_script(chr(code)) == name.lower() and chr(code) not in letters
     ]
     assert [letter for letter in others if not regex.match(r"\p{Script=Common}", letter)] == []
 
 
 def test_main_script_of_a_text_is_found() -> None:
-    assert unicode_scripts.find_main_script(Counter("日本語のテキスト・ﾃｷｽﾄ")) == "cjk"
-    assert unicode_scripts.find_main_script(Counter("Tekstъ на двух")) is None
-    assert unicode_scripts.find_main_script(Counter("12 …")) is None
-    assert unicode_scripts.find_main_script(Counter("ASCII и ещё")) is None
+    assert find_main_script(Counter("日本語のテキスト・ﾃｷｽﾄ")) == "cjk"
+    assert find_main_script(Counter("Tekstъ на двух")) is None
+    assert find_main_script(Counter("12 …")) is None
+    assert find_main_script(Counter("ASCII и ещё")) is None
 
 
 def test_main_scripts_of_a_corpus_are_found() -> None:

@@ -35,7 +35,7 @@ from support.files import write_file
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
-from regard.data.language_pair import (
+from regard.data.languages import (
     are_different_languages,
     deduplicate_languages,
     find_matching_code,

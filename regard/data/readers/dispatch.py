@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from regard.data.language_pair import LanguageRequest
+from regard.data.languages import LanguageRequest
 from regard.data.readers import jsonl, parquet, po, tmx, tsv, xliff
 from regard.data.readers.text import (
     DECOMPRESSORS,

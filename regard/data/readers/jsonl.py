@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.data.language_pair import LanguageRequest, choose_columns
+from regard.data.languages import LanguageRequest, choose_columns
 from regard.data.readers.text import format_path, iterate_lines
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError

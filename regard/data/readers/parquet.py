@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from regard.data.language_pair import LanguageRequest, choose_columns
+from regard.data.languages import LanguageRequest, choose_columns
 from regard.data.readers.text import DECOMPRESSORS, format_path, open_decompressed, to_single_line
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError

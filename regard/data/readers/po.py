@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.data.language_pair import LanguageRequest, is_reversed
+from regard.data.languages import LanguageRequest, is_reversed
 from regard.data.readers.text import format_path, open_decompressed, to_single_line
 from regard.data.sentence_pair import Pair, collapse_whitespace
 from regard.errors import UserError

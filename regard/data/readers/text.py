@@ -18,7 +18,7 @@ from regard.data.sentence_pair import Pair
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.data.language_pair import LanguageRequest
+    from regard.data.languages import LanguageRequest
 
 _COMPRESSION_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _XML_START = re.compile(rb"\s*<(\?xml|!DOCTYPE|!--|tmx|xliff)[\s>]")

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.language_pair import (
+from regard.data.languages import (
     LanguageError,
     LanguagePair,
     LanguageRequest,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from regard.data.language_pair import LanguageRequest
+from regard.data.languages import LanguageRequest
 from regard.data.readers.text import format_path, iterate_lines
 from regard.data.sentence_pair import Pair
 from regard.errors import UserError

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.language_pair import LanguageRequest, is_reversed
+from regard.data.languages import LanguageRequest, is_reversed
 from regard.data.readers import xml_stream
 from regard.data.readers.text import format_path
 from regard.data.sentence_pair import Pair, collapse_whitespace

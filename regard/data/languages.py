@@ -1,32 +1,21 @@
-"""Language codes (ISO 639, with region or script), and the choice of source and target languages of a file."""
+"""Language codes (ISO 639), scripts of letters, and the choice of source and target languages of a file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib import resources
 from typing import NamedTuple
 
 from regard.data.readers.text import to_single_line
-from regard.errors import UserError
+from regard.errors import UserError, format_suggestion
 
 # Each language of ISO 639-1, then its other codes: of ISO 639-2 and 639-3, deprecated ones, and the individual language
 # that the code of a macrolanguage usually means (`cmn` for `zh`).
-_ISO_CODES = """
-aa-aar ab-abk ae-ave af-afr ak-aka am-amh an-arg ar-ara-arb as-asm av-ava ay-aym az-aze ba-bak be-bel bg-bul bh-bih
-bi-bis bm-bam bn-ben bo-bod-tib br-bre bs-bos ca-cat ce-che ch-cha co-cos cr-cre cs-ces-cze cu-chu cv-chv cy-cym-wel
-da-dan de-deu-ger dv-div dz-dzo ee-ewe el-ell-gre en-eng eo-epo es-spa et-est-ekk eu-eus-baq fa-fas-per-pes ff-ful
-fi-fin fj-fij fo-fao fr-fra-fre fy-fry ga-gle gd-gla gl-glg gn-grn gu-guj gv-glv ha-hau he-heb-iw hi-hin ho-hmo hr-hrv
-ht-hat hu-hun hy-hye-arm hz-her ia-ina id-ind-in ie-ile ig-ibo ii-iii ik-ipk io-ido is-isl-ice it-ita iu-iku ja-jpn
-jv-jav-jw ka-kat-geo kg-kon ki-kik kj-kua kk-kaz kl-kal km-khm kn-kan ko-kor kr-kau ks-kas ku-kur kv-kom kw-cor ky-kir
-la-lat lb-ltz lg-lug li-lim ln-lin lo-lao lt-lit lu-lub lv-lav-lvs mg-mlg mh-mah mi-mri-mao mk-mkd-mac ml-mal mn-mon-khk
-mr-mar ms-msa-may-zsm mt-mlt my-mya-bur na-nau nb-nob nd-nde ne-nep-npi ng-ndo nl-nld-dut nn-nno no-nor nr-nbl nv-nav
-ny-nya oc-oci oj-oji om-orm or-ori-ory os-oss pa-pan pi-pli pl-pol ps-pus pt-por qu-que rm-roh rn-run ro-ron-rum-mo-mol
-ru-rus rw-kin sa-san sc-srd sd-snd se-sme sg-sag sh-hbs si-sin sk-slk-slo sl-slv sm-smo sn-sna so-som sq-sqi-alb sr-srp
-ss-ssw st-sot su-sun sv-swe sw-swa-swh ta-tam te-tel tg-tgk th-tha ti-tir tk-tuk tl-tgl tn-tsn to-ton tr-tur ts-tso
-tt-tat tw-twi ty-tah ug-uig uk-ukr ur-urd uz-uzb ve-ven vi-vie vo-vol wa-wln wo-wol xh-xho yi-yid-ji yo-yor za-zha
-zh-zho-chi-cmn zu-zul
-"""
+_ISO_CODES = resources.files("regard.data").joinpath("iso_639.txt").read_text(encoding="ascii")
 _SHORTEST_CODES = {code: codes.partition("-")[0] for codes in _ISO_CODES.split() for code in codes.split("-")}
 _NORWEGIAN = frozenset({"nb", "nn"})  # two written languages, and `no` names either
 
@@ -216,3 +205,66 @@ def _make_language_error(requested: Sequence[str], available: Sequence[str], whe
 def format_languages(codes: Sequence[str]) -> str:
     """Return languages as a list for messages."""
     return ", ".join(to_single_line(code) for code in dict.fromkeys(codes) if code) or "no named language"
+
+
+_NAMES = (
+    "arabic armenian bengali cjk cyrillic devanagari ethiopic georgian greek gujarati gurmukhi hangul hebrew kannada "
+    "khmer lao latin malayalam mongolian myanmar oriya sinhala syriac tamil telugu thai tibetan"
+)
+_KNOWN_SCRIPTS = _NAMES.split()
+# By a word in the letters' Unicode names. A Japanese sentence mixes three of these scripts, so they count as one.
+_SCRIPTS_BY_NAME_WORD = {name.upper(): name for name in _KNOWN_SCRIPTS} | dict.fromkeys(
+    ("IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"), "cjk"
+)
+_SYMBOL_WORDS = {"SIGN", "SYMBOL", "INDICATOR", "MATHEMATICAL", "MODIFIER", "TURNED", "ROMAN", "SCRIPT", "BLACK-LETTER"}
+_SYMBOL_WORDS |= {"DOUBLE-STRUCK", "ITALIC"}
+_UNSPACED_SCRIPTS = frozenset({"cjk", "thai", "lao", "tibetan", "myanmar", "khmer"})
+_UNSPACED_LANGUAGES = frozenset(  # Chinese languages, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha
+    {"zh", "yue", "wuu", "nan", "hak", "lzh", "ja", "th", "lo", "km", "my", "bo", "dz"}
+)
+_MAIN_SCRIPT_FRACTION = 0.75  # of the letters of a text must be in its main script
+
+
+@cache
+def find_script(character: str) -> str | None:
+    """Return the script of a letter, or `other` if it is rare; None for other characters and symbols (ª, µ, ℝ)."""
+    if not unicodedata.category(character).startswith("L"):
+        return None
+    name = unicodedata.name(character, "").split()
+    script = next((_SCRIPTS_BY_NAME_WORD[word] for word in name if word in _SCRIPTS_BY_NAME_WORD), "other")
+    return None if script == "other" and _SYMBOL_WORDS & set(name) else script
+
+
+def count_scripts(characters: Mapping[str, int]) -> Counter[str]:
+    """Count the letters of each script, given counts of characters."""
+    counts: Counter[str] = Counter()
+    for character, count in characters.items():
+        if (script := find_script(character)) is not None:
+            counts[script] += count
+    return counts
+
+
+def find_main_script(characters: Mapping[str, int]) -> str | None:
+    """Return the script of most letters of a text; None if it mixes several or has no letters."""
+    counts = count_scripts(characters)
+    name, most = counts.most_common(1)[0] if counts else ("", 0)
+    return name if most and most >= _MAIN_SCRIPT_FRACTION * counts.total() else None
+
+
+def has_spaces(text: str, language: str | None = None) -> bool:
+    """Return True if words are separated by spaces, judged by the language code or by the script of most letters.
+
+    >>> has_spaces("a small house"), has_spaces("一座小房子"), has_spaces("", "zh-Hans")
+    (True, False, False)
+    """
+    if language and normalize_language_code(language).partition("-")[0] in _UNSPACED_LANGUAGES:
+        return False
+    counts = count_scripts(Counter(text))
+    return 2 * sum(counts[name] for name in _UNSPACED_SCRIPTS) <= counts.total()
+
+
+def check_script_name(name: str) -> str:
+    """Return the name of a script; raise a UserError if it is unknown."""
+    if name not in _KNOWN_SCRIPTS:
+        raise UserError(f"there is no script {name!r}{format_suggestion(name, _KNOWN_SCRIPTS)}")
+    return name
