@@ -9,7 +9,7 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from regard.errors import UserError, format_suggestion, short_repr
+from regard.errors import UserError, format_suggestion, short_repr, to_single_line
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def parse_settings(cls: type[T], values: Mapping[str, Any], section: str) -> T:
     fields = {field.name: hints[field.name] for field in dataclasses.fields(typing.cast(Any, cls))}
     for key in values:
         if key not in fields:
-            key_text = " ".join(str(key).split())  # a YAML key may span lines, the message must not
+            key_text = to_single_line(key)  # a YAML key may span lines, the message must not
             raise UserError(f"unknown key {section}.{key_text}{format_suggestion(str(key), fields)}")
     for field in dataclasses.fields(typing.cast(Any, cls)):
         is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -29,6 +29,11 @@ def short_repr(value: object) -> str:
     return _SHORT_REPR.repr(value)
 
 
+def to_single_line(message: object) -> str:
+    """Return a message of a library, or text of a file, on one line."""
+    return " ".join(str(message).split())
+
+
 def format_suggestion(word: str, choices: Iterable[str], cutoff: float = 0.5) -> str:
     """Return `"; did you mean 'size'?"` if one of `choices` is close to `word`, else a list of all choices.
 

@@ -10,8 +10,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
 
-from regard.data.readers.text import to_single_line
-from regard.errors import UserError, format_suggestion
+from regard.errors import UserError, format_suggestion, to_single_line
 
 # Each language of ISO 639-1, then its other codes: of ISO 639-2 and 639-3, deprecated ones, and the individual language
 # that the code of a macrolanguage usually means (`cmn` for `zh`).

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from regard.data.batch import Batch
 from regard.data.indexed_dataset import Indices
 from regard.data.sampler import SamplerPosition, TokenBatchSampler
-from regard.errors import UserError
+from regard.errors import UserError, to_single_line
 
 B_co = TypeVar("B_co", covariant=True)
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
@@ -176,7 +176,7 @@ def report_worker_errors() -> Iterator[None]:
     except (RuntimeError, ConnectionError) as error:  # a connection to a worker that was killed
         if isinstance(error, RuntimeError) and "DataLoader" not in str(error):
             raise
-        reason = " ".join(str(error).split())
+        reason = to_single_line(error)
         raise UserError(f"loading training data failed: {reason} (data.workers, data.timeout)") from error
 
 

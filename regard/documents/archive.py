@@ -10,8 +10,8 @@ from io import BytesIO
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from regard.data.readers.text import to_single_line
 from regard.documents.base import DocumentError, ParsedDocument
+from regard.errors import to_single_line
 
 LOCAL_HEADER_SIGNATURE, CENTRAL_HEADER_SIGNATURE = b"PK\x03\x04", b"PK\x01\x02"
 MIN_UNPACKED_LIMIT = 2 << 20  # bytes that any document may unpack to, however small it is

@@ -9,7 +9,6 @@ from pathlib import PurePath
 from textwrap import shorten
 
 from regard.data.languages import are_different_languages
-from regard.data.readers.text import to_single_line
 from regard.documents.archive import DocumentLimits, DocumentParser, ZipEntry, check_tag_count, unpack_zip
 from regard.documents.base import DocumentError, ParsedDocument, decode_utf8
 from regard.documents.docx_pptx import parse_docx, parse_pptx
@@ -21,6 +20,7 @@ from regard.documents.po import parse_po
 from regard.documents.subtitles import parse_srt, parse_vtt
 from regard.documents.tagged_text import strip_placeholder_tags
 from regard.documents.xliff import parse_xliff
+from regard.errors import to_single_line
 
 LINE_END = re.compile(r"(\r\n|\r|\n)")
 

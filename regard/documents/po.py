@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from regard.data.readers.po import convert_to_utf8
-from regard.data.readers.text import to_single_line
 from regard.documents.base import DocumentError, ParsedDocument
 from regard.documents.escaping import escape_text, unescape_markup
 from regard.documents.tagged_text import TaggedText, iterate_tagged_nodes
+from regard.errors import to_single_line
 
 if TYPE_CHECKING:
     from translate.storage.pypo import pofile, pounit

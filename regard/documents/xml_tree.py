@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from sys import intern  # a document has few different tags, and many of each
 
-from regard.data.readers.text import to_single_line
 from regard.data.readers.xml_stream import SAFE_PARSER_OPTIONS, free_element
 from regard.documents.base import XML_DECLARATION, DocumentError, EncodedText, ParsedDocument, decode_declared_encoding
 from regard.documents.escaping import escape_text
 from regard.documents.tagged_text import InlineNode, OutputFragment, TaggedText, make_tag_node, nest_tag_pairs
+from regard.errors import to_single_line
 
 MAX_XML_DEPTH = 256
 MAX_NAMESPACE_PREFIXES = 500  # declared by an element and those around it

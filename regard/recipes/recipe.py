@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from regard.errors import UserError, format_suggestion, short_repr
+from regard.errors import UserError, format_suggestion, short_repr, to_single_line
 
 RECIPES_FOLDER = Path(__file__).parent
 SECTIONS_FOLDER = RECIPES_FOLDER / "_sections"  # parts of recipes, for `base:`
@@ -221,7 +221,7 @@ def parse_yaml(yaml_text: str, origin: str) -> Any:
     try:
         return yaml.load(yaml_text, Yaml12Loader)
     except YAML_ERRORS as error:
-        raise UserError(f"{origin} is not YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{origin} is not YAML: {to_single_line(error)}") from error
 
 
 def override(recipe: Mapping[str, Any], changes: Mapping[str, Any]) -> Recipe:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
-from regard.errors import UserError
+from regard.errors import UserError, to_single_line
 from regard.paths import compute_sha256, fsync_path, write_atomically
 from regard.strict_json import dumps
 
@@ -126,7 +126,7 @@ def read_tensors(folder: Path, name: str) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, ValueError, OSError) as error:
-        raise make_corrupt_error(folder, f"{name} is not a safetensors file: {' '.join(str(error).split())}") from error
+        raise make_corrupt_error(folder, f"{name} is not a safetensors file: {to_single_line(error)}") from error
 
 
 def read_model_tensors(folder: Path, model: nn.Module) -> dict[str, Tensor]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from regard.data.languages import LanguageRequest, choose_columns
-from regard.data.readers.text import DECOMPRESSORS, format_path, open_decompressed, to_single_line
+from regard.data.readers.text import DECOMPRESSORS, format_path, open_decompressed
 from regard.data.sentence_pair import Pair
-from regard.errors import UserError
+from regard.errors import UserError, to_single_line
 
 _ROWS_PER_BATCH = 1024
 _BUFFER_BYTES = 1 << 20  # of a column read at once: a row group may be larger than memory

@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
+from regard.data.languages import LanguageRequest
 from regard.data.sentence_pair import Pair
-from regard.errors import UserError
-
-if TYPE_CHECKING:
-    from regard.data.languages import LanguageRequest
+from regard.errors import UserError, to_single_line
 
 _COMPRESSION_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _XML_START = re.compile(rb"\s*<(\?xml|!DOCTYPE|!--|tmx|xliff)[\s>]")
@@ -100,11 +98,6 @@ def open_decompressed(path: Path) -> Iterator[IO[bytes]]:
 def _make_damaged_error(path: Path, error: Exception) -> UserError:
     """Return the error for a compressed file that cannot be decompressed."""
     return UserError(f"{format_path(path)} is damaged, it cannot be decompressed: {to_single_line(error)}")
-
-
-def to_single_line(message: object) -> str:
-    """Return a message of a library, or text of a file, on one line."""
-    return " ".join(str(message).split())
 
 
 def number_lines(lines: Iterable[str], name: str = "") -> Iterator[tuple[str, str]]:

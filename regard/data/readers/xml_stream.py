@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from regard.data.readers.text import format_path, open_decompressed, to_single_line
-from regard.errors import UserError
+from regard.data.readers.text import format_path, open_decompressed
+from regard.errors import UserError, to_single_line
 
 Element = Any  # lxml brings no types
 _STANDALONE_CODES = frozenset({"ph", "x"})  # such as a line break; other codes begin or end something

@@ -18,8 +18,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from regard.data.readers.text import to_single_line
-from regard.errors import UserError, format_suggestion
+from regard.errors import UserError, format_suggestion, to_single_line
 from regard.search import Floats
 from regard.tasks.captioning.preprocessing import Backbone, Pixels, Precision
 

@@ -19,8 +19,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.readers.text import to_single_line
-from regard.errors import UserError, short_repr
+from regard.errors import UserError, short_repr, to_single_line
 
 Array = npt.NDArray[Any]
 ARRAY_SUFFIX, IMAGE_SUFFIXES = ".npy", (".png", ".jpg", ".jpeg")
