@@ -11,8 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from regard.data.readers.dispatch import Pair
-from regard.data.readers.text import iterate_lines
+from regard.data.readers.text import Pair, iterate_lines
 from regard.reproduce.corpora import (
     TECHNICAL_STEMS,
     CorpusBuilder,

@@ -44,8 +44,7 @@ def back_translate(
 
     Example: regard data back-translate runs/de-en news.de.gz --out back.tsv --sample
     """
-    from regard.data.readers.dispatch import Pair
-    from regard.data.readers.text import iterate_lines
+    from regard.data.readers.text import Pair, iterate_lines
     from regard.translate import Options
 
     folders, files = split_runs(paths)

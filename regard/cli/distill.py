@@ -14,7 +14,7 @@ from regard.cli.synthetic_pairs import LANGUAGE_KEYS, Out, Resume, SyntheticPair
 from regard.cli.translate import parse_length_penalty
 
 if TYPE_CHECKING:
-    from regard.data.readers.dispatch import Pair
+    from regard.data.readers.text import Pair
 
 
 def distill(

@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.strict_json import dumps
 
 if TYPE_CHECKING:
-    from regard.data.readers.dispatch import Pair
+    from regard.data.readers.text import Pair
     from regard.evaluate import TranslationScores
     from regard.translate import EvaluationResult
 

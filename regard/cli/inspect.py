@@ -12,7 +12,7 @@ import typer
 from regard.cli.stdio import restore_default_sigpipe
 
 if TYPE_CHECKING:
-    from regard.data.readers.dispatch import Pair
+    from regard.data.readers.text import Pair
 
 BAR_WIDTH = 24
 

@@ -13,7 +13,7 @@ import typer
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.data.readers.dispatch import Pair
+    from regard.data.readers.text import Pair
     from regard.translate import Options, Translation
 
 

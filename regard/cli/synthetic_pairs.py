@@ -22,7 +22,7 @@ from regard.errors import UserError, short_repr
 from regard.runs.lock import lock_file
 
 if TYPE_CHECKING:
-    from regard.data.readers.dispatch import Pair
+    from regard.data.readers.text import Pair
     from regard.translate import Options, Translation
 
 

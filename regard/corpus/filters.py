@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from regard.data.languages import find_main_script, find_script
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion
 
 # Scripts without spaces between words. Each Chinese character or kana counts as a word; a word of Thai, Lao, Burmese or

@@ -11,7 +11,7 @@ from typing import Any
 
 from regard.corpus.filters import FilterPipeline, PairFilter, count_words, hash_text
 from regard.data.languages import count_scripts
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair
 
 # Number of words at which a bin begins, and its name.
 _HISTOGRAM_BINS = {0: "0", 1: "1-5", 6: "6-10", 11: "11-15", 16: "16-20", 21: "21-30", 31: "31-40", 41: "41-60"}

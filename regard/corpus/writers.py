@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from regard.data.readers.dispatch import find_format_suffix
-from regard.data.readers.text import DECOMPRESSORS
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import DECOMPRESSORS, Pair
 from regard.errors import UserError
 
 STANDARD_OUTPUT = Path("-")

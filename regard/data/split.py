@@ -14,13 +14,13 @@ import numpy.typing as npt
 from regard.console import make_progress_bar
 from regard.data import cache
 from regard.data.readers.dispatch import (
-    Pair,
     find_format_suffix,
     iterate_pairs,
     make_empty_corpus_error,
     parse_languages_from_name,
     read_all_pairs,
 )
+from regard.data.readers.text import Pair
 from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
 from regard.errors import UserError
 from regard.paths import compute_sha256

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regard.data.readers.dispatch import Pair, read_all_pairs
+from regard.data.readers.dispatch import read_all_pairs
+from regard.data.readers.text import Pair
 from regard.demo.next_steps import format_next_steps
 from regard.evaluate import LengthGroup, read_gold_alignments
 from regard.plot import format_alignment_matrix

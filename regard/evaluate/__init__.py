@@ -1,6 +1,6 @@
 """Evaluation metrics: BLEU, chrF, TER, alignment error rate, chunk F1, accuracy and confusion matrices."""
 
-from regard.data.sentence_pair import Link, format_pharaoh
+from regard.data.readers.text import Link, format_pharaoh
 from regard.evaluate.alignment_error_rate import (
     AlignmentScore,
     GoldAlignment,

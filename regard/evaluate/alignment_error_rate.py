@@ -8,8 +8,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
-from regard.data.readers.text import iterate_lines
-from regard.data.sentence_pair import Link
+from regard.data.readers.text import Link, iterate_lines
 from regard.errors import UserError
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 
 from regard.console import log_message
-from regard.data.readers.dispatch import Pair, iterate_pairs
-from regard.data.readers.text import iterate_lines
+from regard.data.readers.dispatch import iterate_pairs
+from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.synthetic.grammar import AlignedPair, generate_corpus
 from regard.synthetic.regression import write_regression_corpus

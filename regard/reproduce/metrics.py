@@ -11,7 +11,8 @@ import torch
 
 from regard.data.batch import Seq2SeqBatch, collate
 from regard.data.indexed_dataset import RaggedArray
-from regard.data.readers.dispatch import Pair, read_all_pairs
+from regard.data.readers.dispatch import read_all_pairs
+from regard.data.readers.text import Pair
 from regard.data.sampler import split_by_tokens
 from regard.evaluate import GoldAlignment, bleu, bleu_by_length, read_gold_alignments
 from regard.reproduce.experiment import ExperimentRow, MetricValues

@@ -11,7 +11,8 @@ import torch
 
 from regard.config import parse_settings
 from regard.data.batch import Seq2SeqBatch
-from regard.data.readers.dispatch import Pair, read_all_pairs
+from regard.data.readers.dispatch import read_all_pairs
+from regard.data.readers.text import Pair
 from regard.reproduce.experiment import ExperimentRow, MetricValues
 from regard.reproduce.metrics import make_batches, measure_translation
 from regard.runs import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.data.sentence_pair import format_pharaoh
+from regard.data.readers.text import format_pharaoh
 from regard.errors import UserError
 from regard.synthetic.grammar import AlignedPair, generate_corpus
 

@@ -29,7 +29,7 @@ from torch import nn
 from regard.data.dataset import InMemoryDataset
 from regard.data.indexed_dataset import Indices
 from regard.data.loader import TrainingDataset
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair
 from regard.data.split import choose_dev_hashes, hash_source
 from regard.errors import UserError
 from regard.plot import (

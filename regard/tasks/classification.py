@@ -20,8 +20,7 @@ from regard.data.readers.labelled_texts import (
     read_labelled_texts,
     read_texts,
 )
-from regard.data.readers.text import iterate_lines
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate import ConfusionMatrix

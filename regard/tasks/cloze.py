@@ -28,8 +28,7 @@ from regard.data.readers.cloze import (
     read_question_files,
     tokenize_question,
 )
-from regard.data.readers.text import format_path, iterate_lines
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.plot import WeightedWords

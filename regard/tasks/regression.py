@@ -19,8 +19,7 @@ from regard.data.batch import Batch
 from regard.data.dataset import InMemoryDataset
 from regard.data.indexed_dataset import Indices
 from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series_files
-from regard.data.readers.text import format_path, iterate_lines
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.plot import PredictedSeries

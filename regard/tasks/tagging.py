@@ -22,8 +22,7 @@ from regard.data.readers.conll import (
     parse_untagged_sentences,
     read_tagged_sentences,
 )
-from regard.data.readers.text import format_path, iterate_lines
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts

@@ -16,8 +16,8 @@ from regard.data.dataset import ParallelDataset
 from regard.data.indexed_dataset import Indices, RaggedArray
 from regard.data.languages import are_different_languages, normalize_language_code
 from regard.data.prepare import PreparedCorpus, load_or_train_tokenizers, prepare_training_pairs
-from regard.data.readers.dispatch import Pair, find_corpus_languages, read_all_pairs
-from regard.data.sentence_pair import Link
+from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs
+from regard.data.readers.text import Link, Pair
 from regard.data.settings import DataSettings, list_corpora
 from regard.data.split import CorpusSplit, split_corpora
 from regard.errors import UserError

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from regard.data.readers.dispatch import Pair
+from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.evaluate import (
     AlignmentScore,

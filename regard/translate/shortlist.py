@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from regard.data.readers.dispatch import Pair
+from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 

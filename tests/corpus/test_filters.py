@@ -30,7 +30,8 @@ from regard.corpus.statistics import (
 )
 from regard.corpus.writers import open_pair_writer
 from regard.data.languages import find_main_script, find_script
-from regard.data.readers.dispatch import Pair, iterate_pairs
+from regard.data.readers.dispatch import iterate_pairs
+from regard.data.readers.text import Pair
 from regard.errors import UserError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -163,9 +164,7 @@ def test_scripts_agree_with_the_regex_module(name: str) -> None:
     wrong = [letter for letter in letters if find_script(letter) not in (name.lower(), None)]
     assert [unicodedata.name(letter) for letter in wrong] == []
     others = [
-        chr(code)
-        for code in range(0x3000)
-        if find_script(chr(code)) == name.lower() and chr(code) not in letters
+        chr(code) for code in range(0x3000) if find_script(chr(code)) == name.lower() and chr(code) not in letters
     ]
     assert [letter for letter in others if not regex.match(r"\p{Script=Common}", letter)] == []
 

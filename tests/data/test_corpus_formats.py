@@ -44,7 +44,6 @@ from regard.data.languages import (
     normalize_language_code,
 )
 from regard.data.readers.dispatch import (
-    Pair,
     find_corpus_languages,
     find_format_suffix,
     is_bilingual_file,
@@ -53,9 +52,7 @@ from regard.data.readers.dispatch import (
     read_all_pairs,
 )
 from regard.data.readers.jsonl import iterate_json_lines
-from regard.data.readers.text import iterate_lines
-from regard.data.readers.tsv import iterate_tsv_rows, unquote_cell
-from regard.data.sentence_pair import collapse_whitespace
+from regard.data.readers.text import Pair, collapse_whitespace, iterate_lines, iterate_tsv_rows, unquote_cell
 from regard.errors import UserError
 
 PAIRS = [Pair(*row) for row in ROWS]

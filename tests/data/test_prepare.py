@@ -32,7 +32,7 @@ from regard.data.prepare import (
     load_or_train_tokenizers,
     prepare_training_pairs,
 )
-from regard.data.readers.dispatch import Pair
+from regard.data.readers.text import Pair
 from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
 from regard.data.split import choose_dev_hashes, hash_source, split_corpora
 from regard.errors import UserError

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.corpora import PACKED, corpus_error
 from support.files import write_file
 
-from regard.data.readers.dispatch import Pair, find_corpus_languages, is_bilingual_file, iterate_pairs, read_all_pairs
-from regard.data.readers.text import iterate_lines
+from regard.data.readers.dispatch import find_corpus_languages, is_bilingual_file, iterate_pairs, read_all_pairs
+from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.synthetic.translation import write_translation_corpus

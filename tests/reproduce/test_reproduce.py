@@ -25,7 +25,8 @@ from torch import Tensor
 
 from regard.cli.reproduce import reproduce
 from regard.cli.train import is_override
-from regard.data.readers.dispatch import Pair, read_all_pairs
+from regard.data.readers.dispatch import read_all_pairs
+from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.fast.output import way as output

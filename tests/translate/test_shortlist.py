@@ -15,7 +15,8 @@ from support.training import copy_run, corpus_files
 
 from regard.cli.export import export
 from regard.cli.options import EngineOptions
-from regard.data.readers.dispatch import Pair, read_all_pairs
+from regard.data.readers.dispatch import read_all_pairs
+from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.fast.ctranslate2 import VMAP, spelt
 from regard.models.bahdanau2015 import BahdanauDecoder

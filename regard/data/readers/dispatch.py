@@ -9,33 +9,23 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from regard.data.languages import LanguageRequest
-from regard.data.readers import jsonl, parquet, po, tmx, tsv, xliff
+from regard.data.readers import jsonl, parquet, po, tmx, xliff
 from regard.data.readers.text import (
     DECOMPRESSORS,
     STANDARD_INPUT,
+    Pair,
     decode_lines,
     detect_compression,
     detect_format,
     format_path,
     iterate_lines,
     open_decompressed,
+    parse_tsv_lines,
     peek_bytes,
+    read_tsv,
     read_two_text_files,
 )
-from regard.data.sentence_pair import Pair
 from regard.errors import UserError
-
-__all__ = [
-    "Pair",
-    "detect_suffix",
-    "find_corpus_languages",
-    "find_format_suffix",
-    "is_bilingual_file",
-    "iterate_pairs",
-    "make_empty_corpus_error",
-    "open_rows",
-    "read_all_pairs",
-]
 
 
 class _Reader(NamedTuple):
@@ -47,7 +37,7 @@ class _Reader(NamedTuple):
 
 _XLIFF = _Reader(xliff.read_xliff, xliff.find_xliff_languages)
 _READERS = {
-    ".tsv": _Reader(tsv.read_tsv),
+    ".tsv": _Reader(read_tsv),
     ".jsonl": _Reader(jsonl.read_jsonl, jsonl.find_jsonl_languages),
     ".parquet": _Reader(parquet.read_parquet, parquet.find_parquet_languages),
     ".tmx": _Reader(tmx.read_tmx, tmx.find_tmx_languages),
@@ -97,7 +87,7 @@ def _iterate_pipe_pairs(pipe: Path, request: LanguageRequest) -> Iterator[Pair]:
     """Yield the pairs of a pipe, whose first bytes tell the format; TSV is streamed, others are copied to disk."""
     with open_decompressed(pipe) as file:
         if detect_format(peek_bytes(file)) == ".tsv":
-            yield from tsv.parse_tsv_lines(decode_lines(file, pipe), pipe, request)
+            yield from parse_tsv_lines(decode_lines(file, pipe), pipe, request)
             return
         with TemporaryDirectory() as folder:
             copy = Path(folder) / "pairs"

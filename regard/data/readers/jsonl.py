@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.data.languages import LanguageRequest, choose_columns
-from regard.data.readers.text import format_path, iterate_lines
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.errors import UserError
 
 _SURROGATES = re.compile("[\ud800-\udfff]")

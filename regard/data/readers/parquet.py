@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from regard.data.languages import LanguageRequest, choose_columns
-from regard.data.readers.text import DECOMPRESSORS, format_path, open_decompressed
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import DECOMPRESSORS, Pair, format_path, open_decompressed
 from regard.errors import UserError, to_single_line
 
 _ROWS_PER_BATCH = 1024

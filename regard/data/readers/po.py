@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.data.languages import LanguageRequest, is_reversed
-from regard.data.readers.text import format_path, open_decompressed
-from regard.data.sentence_pair import Pair, collapse_whitespace
+from regard.data.readers.text import Pair, collapse_whitespace, format_path, open_decompressed
 from regard.errors import UserError, to_single_line
 
 _CHARSET = re.compile(rb"charset=([A-Za-z0-9_.:-]+)")

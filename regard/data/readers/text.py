@@ -1,4 +1,4 @@
-"""Text files: decompression, standard input, format detection by the first bytes, UTF-8 lines, two parallel files."""
+"""Text files: decompression, format detection by the first bytes, UTF-8 lines; pairs as TSV or in two text files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,41 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 from regard.data.languages import LanguageRequest
-from regard.data.sentence_pair import Pair
 from regard.errors import UserError, to_single_line
+
+_WHITESPACE = re.compile(r"[ \t\r\n]+")
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+def collapse_whitespace(text: str) -> str:
+    """Return text that may have line breaks and indentation, as in XML, as one line with single spaces.
+
+    Special spaces (no-break, thin, ideographic) stay.
+
+    >>> collapse_whitespace("  two\\n\\t  lines ")
+    'two lines'
+    """
+    if "\n" in text or "  " in text or "\t" in text or "\r" in text:  # most texts are one line already
+        text = _WHITESPACE.sub(" ", text)
+    return text.strip(" ")
+
+
+Link = tuple[int, int]  # indices of a source word and a target word, from 0
+
+
+def format_pharaoh(links: Iterable[Link]) -> str:
+    """Return links in the Pharaoh format, `0-0 1-2`, sorted."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+
 
 _COMPRESSION_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _XML_START = re.compile(rb"\s*<(\?xml|!DOCTYPE|!--|tmx|xliff)[\s>]")
@@ -153,3 +183,42 @@ def read_two_text_files(source: Path, target: Path, request: LanguageRequest) ->
         if index == 0:
             request.check_unnamed_file(f"a corpus of two text files ({source}, {target})")
         yield Pair(source_line, target_line)
+
+
+_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*+"')
+
+
+def read_tsv(path: Path, request: LanguageRequest) -> Iterator[Pair]:
+    """Yield source and target of the first two columns; further columns are ignored."""
+    return parse_tsv_lines(iterate_lines(path), path, request)
+
+
+def parse_tsv_lines(lines: Iterable[str], path: Path, request: LanguageRequest) -> Iterator[Pair]:
+    """Yield the pairs of lines of TSV; a blank line is an empty pair, as in two files."""
+    for index, (where, cells) in enumerate(iterate_tsv_rows(lines, format_path(path))):
+        if index == 0:  # the file exists and is not empty
+            request.check_unnamed_file(format_path(path))
+        if not cells:
+            yield Pair("", "")
+        elif len(cells) == 1:
+            raise UserError(f"{where}: no tab; a line of a .tsv file is source, tab, target")
+        else:
+            yield Pair(unquote_cell(cells[0]), unquote_cell(cells[1]))
+
+
+def iterate_tsv_rows(lines: Iterable[str], name: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the cells of each line, none if it is blank, with its position as file:line; `name` is that of the file."""
+    for line_number, line in enumerate(lines, 1):
+        yield f"{name}:{line_number}", line.split("\t") if line.strip() else []
+
+
+def unquote_cell(cell: str) -> str:
+    """Return a cell without the quotes that spreadsheets add: inner quotes doubled, and quotes around the whole cell.
+
+    Quotes around a cell without quotes inside belong to the text: a spreadsheet would not have added them.
+
+    >>> unquote_cell('"The ""old"" dog"'), unquote_cell('"The dog"')
+    ('The "old" dog', '"The dog"')
+    """
+    inside = cell[1:-1]
+    return inside.replace('""', '"') if '""' in inside and _QUOTED_CELL.fullmatch(cell) else cell

@@ -18,8 +18,7 @@ from regard.data.languages import (
     matches_language,
 )
 from regard.data.readers import xml_stream
-from regard.data.readers.text import format_path
-from regard.data.sentence_pair import Pair, collapse_whitespace
+from regard.data.readers.text import Pair, collapse_whitespace, format_path
 from regard.errors import UserError
 
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from regard.data.languages import LanguageRequest, is_reversed
 from regard.data.readers import xml_stream
-from regard.data.readers.text import format_path
-from regard.data.sentence_pair import Pair, collapse_whitespace
+from regard.data.readers.text import Pair, collapse_whitespace, format_path
 
 _NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "x", "bx", "ex"})  # markup of the translated document
 UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "initial"})

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from regard.config import parse_settings
-from regard.data.sentence_pair import Pair
+from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric
 from regard.recipes import RunConfig
