@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regard.data.dataset import ParallelDataset
-from regard.data.indexed_dataset import RaggedArray
+from regard.data.dataset import ParallelDataset, RaggedArray
 from regard.models import build
 from regard.runs import Run
 from regard.tasks import Validation

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regard.data.dataset import ParallelDataset
-from regard.data.indexed_dataset import RaggedArray, RaggedArrayWriter
+from regard.data.dataset import ParallelDataset, RaggedArray, RaggedArrayWriter
 from regard.data.loader import iterate_batch_requests, start_batch_loader
 from regard.data.prepare import load_or_train_tokenizers, prepare_training_pairs
 from regard.data.sampler import SamplerPosition, TokenBatchSampler

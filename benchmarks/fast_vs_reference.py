@@ -24,7 +24,7 @@ from benchmarks.peers.workers.regard import build_model, make_decoding_run, make
 from benchmarks.peers.workers.worker_protocol import make_update_run
 from benchmarks.peers.workloads import MODELS, Workload
 from benchmarks.timing import Runs, measure_in_turns
-from regard.data.batch import Seq2SeqBatch
+from regard.data.dataset import Seq2SeqBatch
 from regard.fast import quicken
 from regard.fast.output import rows
 from regard.fast.packed.lean import kept

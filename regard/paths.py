@@ -1,10 +1,15 @@
-"""The cache folder, and file helpers: SHA-256, fsync, atomic writes."""
+"""The cache folder, and file helpers: SHA-256, fsync, atomic writes, JSON that every parser reads."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 
 def find_cache_folder() -> Path:
@@ -35,3 +40,24 @@ def write_atomically(path: Path, text: str) -> None:
     fsync_path(partial_file)
     partial_file.replace(path)
     fsync_path(path.parent)
+
+
+def format_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
+    """Return a value as JSON, with null for NaN and infinities, which JSON cannot express.
+
+    >>> format_json({"loss": float("nan"), "epoch": 0.5})
+    '{"loss": null, "epoch": 0.5}'
+    """
+    dump = partial(json.dumps, ensure_ascii=False, allow_nan=False, indent=indent, default=default)
+    try:
+        return dump(value)
+    except ValueError:
+        return dump(_replace_non_finite(value))
+
+
+def _replace_non_finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_non_finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_non_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

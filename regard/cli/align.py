@@ -15,7 +15,7 @@ from regard.cli.options import load_pairs, split_runs
 from regard.cli.stdio import restore_default_sigpipe
 from regard.cli.translate import make_alignment_dict
 from regard.errors import UserError
-from regard.strict_json import dumps
+from regard.paths import format_json
 
 if TYPE_CHECKING:
     from regard.data.readers.text import Pair
@@ -86,7 +86,7 @@ def align(
                 all_links.append(links)
             score = round(scored_target.hypothesis.log_prob, 6)
             document = {**make_alignment_dict(alignment), "pairs": sorted(links), "score": score}
-            sys.stdout.write((dumps(document) if as_json else format_pharaoh(links)) + "\n")
+            sys.stdout.write((format_json(document) if as_json else format_pharaoh(links)) + "\n")
         sys.stdout.flush()
     if gold_alignments is not None:
         rates = compute_gold_alignment_score(all_links, gold_alignments)

@@ -11,7 +11,7 @@ import typer
 from regard.cli import options
 from regard.cli.options import load_pairs, resolve_languages, split_runs
 from regard.errors import UserError
-from regard.strict_json import dumps
+from regard.paths import format_json
 
 if TYPE_CHECKING:
     from regard.data.readers.text import Pair
@@ -86,7 +86,7 @@ def evaluate(
             reports[name] = {"system": name, **report}
     warn_about_bleu([pair.target for pair in corpus], target)
     result = _compare_systems(systems, corpus, reports, lowercase) if len(systems) > 1 else next(iter(reports.values()))
-    typer.echo(dumps(result) if as_json else _format_report(result))
+    typer.echo(format_json(result) if as_json else _format_report(result))
 
 
 def _is_predictor_run(folder: Path) -> bool:
@@ -107,7 +107,7 @@ def _evaluate_predictors(paths: Sequence[Path], as_json: bool) -> str:
         raise UserError("no test set: name, after the run, data with the right answers")
     reports = [{"system": str(folder), **load(folder).evaluate(files)} for folder in folders]
     if as_json:
-        return dumps(reports[0] if len(reports) == 1 else {"systems": reports})
+        return format_json(reports[0] if len(reports) == 1 else {"systems": reports})
     width = max(12, *(len(name) for report in reports for name in report))
     return "\n\n".join(
         "\n".join(f"{name:<{width}} {_format_value(value)}" for name, value in report.items()) for report in reports

@@ -60,8 +60,7 @@ def _swap_languages(name: str) -> str:
 def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:
     """Download, verify and unpack a corpus; return its files. Without `trust`, every checksum must be known."""
     from regard.console import log_message, make_progress_bar
-    from regard.corpus.archives import unpack_members
-    from regard.corpus.download import download_file, read_recorded_checksum
+    from regard.corpus.download import download_file, read_recorded_checksum, unpack_members
 
     def locate_download(download: RemoteFile) -> tuple[str, Path]:
         name = download.url.rsplit("/", 1)[-1]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.errors import UserError
-from regard.strict_json import dumps
+from regard.paths import format_json
 
 INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 
@@ -40,4 +40,4 @@ def predict(
         chunks = iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
     for inputs in chunks:
         for prediction in predictor.predict(inputs):
-            typer.echo(dumps(prediction.to_dict()) if as_json else prediction.to_text())
+            typer.echo(format_json(prediction.to_dict()) if as_json else prediction.to_text())

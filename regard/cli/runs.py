@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.errors import UserError
-from regard.strict_json import dumps
+from regard.paths import format_json
 
 if TYPE_CHECKING:
     from regard.runs.summary import RunSummary
@@ -50,7 +50,7 @@ def runs(
     differing = _find_config_differences(summaries) if differences else None
     if as_json:
         document: dict[str, Any] = {"runs": [make_run_dict(summary) for summary in summaries]}
-        typer.echo(dumps(document | ({} if differing is None else {"differences": differing}), default=str))
+        typer.echo(format_json(document | ({} if differing is None else {"differences": differing}), default=str))
         return
     if not summaries:
         log_message(f"no runs in {' '.join(map(str, searched))}; `regard train` writes them")

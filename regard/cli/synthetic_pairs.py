@@ -19,7 +19,7 @@ from regard.cli import options
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks
 from regard.cli.translate import LINES_PER_CHUNK, show_line_progress
 from regard.errors import UserError, short_repr
-from regard.runs.lock import lock_file
+from regard.runs.run import lock_file
 
 if TYPE_CHECKING:
     from regard.data.readers.text import Pair

@@ -15,7 +15,7 @@ from regard.cli import options
 from regard.cli.options import TranslateChunks, resolve_languages, split_runs
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks, read_line_chunks
 from regard.errors import UserError
-from regard.strict_json import dumps
+from regard.paths import format_json
 
 if TYPE_CHECKING:
     from regard.search import LengthPenalty
@@ -224,7 +224,7 @@ class TranslationWriter:
             fields = make_translation_dict(best)
             if self.n_best > 1:
                 fields["alternatives"] = [make_translation_dict(other) for other in best.alternatives]
-            return [dumps(fields)]
+            return [format_json(fields)]
         return [self._format_row(translation) for translation in (best, *best.alternatives)]
 
     def _format_row(self, translation: Translation) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from regard.corpus.archives import LineTransform
+from regard.corpus.download import LineTransform
 from regard.errors import UserError
 
 _SEGMENT = re.compile(rb"<seg[^<>]*+>((?:(?!<seg).)*?)</seg>")

@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import Batch
-from regard.data.dataset import InMemoryDataset
-from regard.data.indexed_dataset import Indices, RaggedArray
+from regard.data.dataset import Batch, Indices, InMemoryDataset, RaggedArray
 from regard.special_tokens import PAD
 from regard.tokenizers import Tokenizer
 from regard.tokenizers.sentence_splitter import split_sentences

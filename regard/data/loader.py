@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import DataLoader, Dataset
 
-from regard.data.batch import Batch
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Batch, Indices
 from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError, to_single_line
 

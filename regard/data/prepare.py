@@ -23,11 +23,9 @@ from typing import Any, NamedTuple
 from regard import paths, tokenizers
 from regard.console import make_progress_bar
 from regard.data import cache
-from regard.data.dataset import Augmentation, ParallelDataset
-from regard.data.indexed_dataset import RaggedArray, RaggedArrayWriter
+from regard.data.dataset import Augmentation, DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Link, Pair
-from regard.data.sampler import DatasetPart
 from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
 from regard.data.split import CorpusSplit
 from regard.errors import UserError

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.indexed_dataset import Indices, Integers
+from regard.data.dataset import DatasetPart, Indices, Integers
 
 
 class SamplerPosition(NamedTuple):
@@ -22,13 +22,6 @@ class SamplerPosition(NamedTuple):
     epoch: int = 0
     pool: int = 0
     batch: int = 0
-
-
-class DatasetPart(NamedTuple):
-    """Number of consecutive examples of one corpus, and how often each occurs in an epoch."""
-
-    num_examples: int
-    weight: float = 1.0
 
 
 class TokenBatchSampler:

@@ -10,10 +10,10 @@ from regard.console import log_message
 from regard.demo.prediction import PredictionDemo
 from regard.demo.translation import TranslationDemo
 from regard.errors import UserError
+from regard.paths import format_json
 from regard.recipes import get_task_name, read_recipe
 from regard.runs import Run
 from regard.runs.summary import summarize_run
-from regard.strict_json import dumps
 from regard.tasks import get_task
 from regard.training import train
 
@@ -50,5 +50,5 @@ def run_demo(recipe: str, out: Path, **changes: Any) -> Demo:
     results = {"recipe": recipe, **demo.metrics, "seconds": round(time.monotonic() - start, 1)}
     demo.write_report(results)
     document = {**results, "changes": changes, "overrides": overrides}
-    (out / "results.json").write_text(dumps(document, indent=1) + "\n", encoding="utf-8")
+    (out / "results.json").write_text(format_json(document, indent=1) + "\n", encoding="utf-8")
     return Demo(document, demo.format(results))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from regard.data.batch import Seq2SeqBatch, collate
-from regard.data.indexed_dataset import RaggedArray
+from regard.data.dataset import RaggedArray, Seq2SeqBatch, collate
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.data.sampler import split_by_tokens

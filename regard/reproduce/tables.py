@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from regard.paths import format_json
 from regard.plot import plot_bars, plot_curves, write_figure
 from regard.report import format_html_document
 from regard.reproduce.experiment import (
@@ -27,7 +28,6 @@ from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, ClaimResult, Finding
 from regard.reproduce.workspace import Workspace
 from regard.runs.summary import summarize_run
-from regard.strict_json import dumps
 from regard.version import VERSION
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def write_results(outcome: ExperimentOutcome, workspace: Workspace) -> None:
     experiment, folder = outcome.experiment, workspace.results_folder / outcome.experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     table = _describe_outcome(outcome, workspace)
-    (folder / "table.json").write_text(dumps(table, indent=1) + "\n", encoding="utf-8")
+    (folder / "table.json").write_text(format_json(table, indent=1) + "\n", encoding="utf-8")
     claims, values = format_claims_markdown(table), format_markdown_table(*make_value_grid(table, experiment.columns))
     introduction = f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.description}"
     (folder / "table.md").write_text(f"{introduction}\n\n{claims}\n{LEGEND}\n\n{values}", encoding="utf-8")

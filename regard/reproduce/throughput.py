@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from regard.config import parse_settings
-from regard.data.batch import Seq2SeqBatch
+from regard.data.dataset import Seq2SeqBatch
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.reproduce.experiment import ExperimentRow, MetricValues

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from regard.errors import UserError, to_single_line
-from regard.paths import compute_sha256, fsync_path, write_atomically
-from regard.strict_json import dumps
+from regard.paths import compute_sha256, format_json, fsync_path, write_atomically
 
 if TYPE_CHECKING:  # `regard runs` reads states without PyTorch
     import torch
@@ -73,7 +72,7 @@ def rewrite_state_file(folder: Path, state: Mapping[str, Any]) -> None:
 
 
 def _format_state(state: Mapping[str, Any], checksums: Mapping[str, str]) -> str:
-    return dumps({"format": CHECKPOINT_FORMAT, **state, "files": checksums}, indent=1) + "\n"
+    return format_json({"format": CHECKPOINT_FORMAT, **state, "files": checksums}, indent=1) + "\n"
 
 
 def _write_checkpoint_files(folder: Path, files: Mapping[str, _TensorMap], state: Mapping[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""A run's folder: config, vocabularies, checkpoints, metrics, alignment head. PyTorch is imported only by `load_model`.
+"""A run's folder: config, vocabularies, checkpoints, metrics, alignment head, and its lock.
+
+PyTorch is imported only by `load_model`.
 
 The alignment head (`viewpoint.json`) is chosen again for each new best model if the config has `model.align_layer:
 auto`. It is not in the config, which must not change when a run is resumed.
@@ -7,14 +9,16 @@ auto`. It is not in the config, which must not change when a run is resumed.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+import portalocker
 import yaml
 
 from regard.config import parse_settings
@@ -269,3 +273,39 @@ def choose_inference_device(device: str | torch.device | None) -> torch.device:
     import torch
 
     return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+_HELD_LOCKS = set[IO[Any]]()  # open lock files of this process
+
+
+@contextmanager
+def lock_run(folder: Path) -> Iterator[None]:
+    """Hold the run's lock inside the context; raise UserError if another process holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    busy = f"another process is training into {folder}; wait for it, or choose another --out"
+    with (folder / ".lock").open("a") as lock:
+        lock_file(lock, busy)
+        _HELD_LOCKS.add(lock)
+        try:
+            yield
+        finally:
+            _HELD_LOCKS.discard(lock)
+
+
+def _release_locks_in_child() -> None:
+    """Close inherited lock files after a fork: a data worker may outlive its killed parent and would keep the lock."""
+    while _HELD_LOCKS:
+        _HELD_LOCKS.pop().close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_locks_in_child)
+
+
+def lock_file(file: IO[Any], busy_message: str) -> None:
+    """Lock an open file until it is closed or the process ends; raise UserError(busy_message) if it is locked."""
+    try:
+        portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
+    except portalocker.AlreadyLocked as error:
+        file.close()
+        raise UserError(busy_message) from error

@@ -5,7 +5,7 @@ A task is one module, which has in this order
 1. settings: dataclasses for the `data` and `text` sections of its recipes;
 2. the reader of its files, here or in `regard/data/readers`;
 3. a `Vocabulary`: what is learnt from the training examples besides the weights;
-4. a batch (`regard.data.batch.Batch`) and a dataset of encoded examples (`InMemoryDataset`);
+4. a batch (`regard.data.dataset.Batch`) and a dataset of encoded examples (`InMemoryDataset`);
 5. a `Prediction`, and a `Predictor` that makes predictions and scores them;
 6. a class derived from `InMemoryTask`, which names these parts; its `prepare` and `load` have the steps from files to a
    trainer and from a run to a predictor. Tasks whose data stay on disk derive from `Task`.
@@ -26,8 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data.dataset import InMemoryDataset
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Indices, InMemoryDataset
 from regard.data.loader import TrainingDataset
 from regard.data.readers.text import Pair
 from regard.data.split import choose_dev_hashes, hash_source

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Indices
 from regard.data.sampler import split_by_tokens
 
 T = TypeVar("T")

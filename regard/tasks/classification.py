@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.data.classification_dataset import ClassificationBatch, ClassificationDataset, TextEncoder
-from regard.data.dataset import InMemoryDataset
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Indices, InMemoryDataset
 from regard.data.readers.labelled_texts import (
     LabelColumns,
     LabelledText,

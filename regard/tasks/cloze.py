@@ -14,9 +14,15 @@ import torch
 from torch import Tensor
 
 from regard import tokenizers
-from regard.data.batch import Batch, pad_rows
-from regard.data.dataset import InMemoryDataset, compute_dataset_fingerprint
-from regard.data.indexed_dataset import Indices, Integers, RaggedArray
+from regard.data.dataset import (
+    Batch,
+    Indices,
+    InMemoryDataset,
+    Integers,
+    RaggedArray,
+    compute_dataset_fingerprint,
+    pad_rows,
+)
 from regard.data.readers.cloze import (
     NO_CANDIDATE,
     QUESTION_JSON_FORMAT,

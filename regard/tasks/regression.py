@@ -15,9 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batch import Batch
-from regard.data.dataset import InMemoryDataset
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Batch, Indices, InMemoryDataset
 from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series_files
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batch import Batch, pad_rows
-from regard.data.dataset import InMemoryDataset, compute_dataset_fingerprint
-from regard.data.indexed_dataset import Indices, RaggedArray
+from regard.data.dataset import Batch, Indices, InMemoryDataset, RaggedArray, compute_dataset_fingerprint, pad_rows
 from regard.data.readers.conll import (
     Column,
     ColumnNames,

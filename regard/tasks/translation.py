@@ -12,8 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.console import log_message
-from regard.data.dataset import ParallelDataset
-from regard.data.indexed_dataset import Indices, RaggedArray
+from regard.data.dataset import Indices, ParallelDataset, RaggedArray
 from regard.data.languages import are_different_languages, normalize_language_code
 from regard.data.prepare import PreparedCorpus, load_or_train_tokenizers, prepare_training_pairs
 from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs

@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from regard.data.batch import Batch
+from regard.data.dataset import Batch
 from regard.errors import UserError
 from regard.models import Model
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.console import log_message
-from regard.data.batch import Batch
+from regard.data.dataset import Batch
 from regard.data.loader import mix_seeds
 from regard.errors import UserError
 from regard.recipes import TrainingSettings

@@ -10,9 +10,8 @@ from typing import Any, TextIO
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.paths import write_atomically
+from regard.paths import format_json, write_atomically
 from regard.runs import Run
-from regard.strict_json import dumps
 from regard.tasks import ValidationSample
 
 
@@ -38,7 +37,7 @@ class MetricsWriter:
         """Write one row of metrics."""
         if self.file is None:
             return
-        self.file.write(dumps({"kind": kind, "step": step, **figures}) + "\n")
+        self.file.write(format_json({"kind": kind, "step": step, **figures}) + "\n")
         self.file.flush()
         if self.tensorboard_writer is not None:
             for name, value in figures.items():
@@ -51,7 +50,7 @@ class MetricsWriter:
             return
         folder = self.run.folder / "samples"
         folder.mkdir(exist_ok=True)
-        lines = (dumps(sample.texts) + "\n" for sample in samples)
+        lines = (format_json(sample.texts) + "\n" for sample in samples)
         (folder / f"step-{step}.jsonl").write_text("".join(lines), encoding="utf-8")
         if self.tensorboard_writer is not None:
             for number, sample in enumerate(samples, 1):
@@ -71,7 +70,7 @@ class MetricsWriter:
 def truncate_metrics_after(run: Run, step: int, validated: int) -> None:
     """Remove the rows that will be measured again: after the checkpoint `step`, and validations after `validated`."""
     kept = [row for row in _iterate_valid_rows(run) if row["step"] <= (validated if row.get("kind") == "dev" else step)]
-    write_atomically(run.metrics_path, "".join(dumps(row) + "\n" for row in kept))
+    write_atomically(run.metrics_path, "".join(format_json(row) + "\n" for row in kept))
 
 
 def _iterate_valid_rows(run: Run) -> Iterator[dict[str, Any]]:

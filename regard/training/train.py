@@ -17,7 +17,7 @@ from regard.fast import quicken
 from regard.models import build, build_on_meta
 from regard.recipes import RunConfig, read_recipe
 from regard.runs import Run
-from regard.runs.lock import lock_run
+from regard.runs.run import lock_run
 from regard.tasks import PreparedRun, get_task
 from regard.training.cpu_threads import choose_resumed_threads, choose_threads, limit_threads
 from regard.training.distributed import (

@@ -19,8 +19,7 @@ from sacrebleu.dataset import DATASETS
 from support.archives import make_zip
 from support.commands import Command
 
-from regard.corpus.archives import unpack_members
-from regard.corpus.download import MAX_ATTEMPTS, download_file
+from regard.corpus.download import MAX_ATTEMPTS, download_file, unpack_members
 from regard.corpus.public_corpora import PUBLIC_CORPORA, copy_lines, drop_tag_lines, extract_segments, find_test_set
 from regard.data.readers.dispatch import find_format_suffix, parse_languages_from_name
 from regard.errors import UserError

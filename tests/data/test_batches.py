@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from regard.data.batch import Seq2SeqBatch, pad_with_end_id
-from regard.data.dataset import ParallelDataset
-from regard.data.indexed_dataset import Indices, RaggedArray, RaggedArrayWriter
+from regard.data.dataset import Indices, ParallelDataset, RaggedArray, RaggedArrayWriter, Seq2SeqBatch, pad_with_end_id
 from regard.data.loader import (
     UpdateBatches,
     _block_signals,

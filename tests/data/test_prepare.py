@@ -21,7 +21,7 @@ from support.combinations import each_value
 from support.commands import environment
 
 from regard.data import cache, prepare
-from regard.data.indexed_dataset import RaggedArray
+from regard.data.dataset import RaggedArray
 from regard.data.prepare import (
     PairEncoder,
     PreparedCorpus,
@@ -39,8 +39,8 @@ from regard.errors import UserError
 from regard.paths import find_cache_folder
 from regard.special_tokens import UNK
 from regard.tokenizers import SentencePieceTokenizer, TextSettings, Tokenizers, WordTokenizer
-from regard.tokenizers.bpe_dropout import BpeMerges
 from regard.tokenizers.sentence_splitter import find_sentencex_version
+from regard.tokenizers.sentencepiece import BpeMerges
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d", "e", "f"])
 PAIRS = [Pair(f"the house number {number}" + " !" * (number % 3), f"das Haus Nummer {number}") for number in range(40)]

@@ -32,9 +32,7 @@ from support.training import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batch import Seq2SeqBatch
-from regard.data.dataset import ParallelDataset
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Indices, ParallelDataset, Seq2SeqBatch
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.sampler import SamplerPosition
 from regard.data.settings import DataSettings

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.dataset import ParallelDataset
-from regard.data.indexed_dataset import RaggedArray
+from regard.data.dataset import ParallelDataset, RaggedArray
 from regard.models import Seq2Seq, build
 from regard.recipes import read_recipe
 from regard.runs import Run, checkpoint

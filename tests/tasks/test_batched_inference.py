@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Indices
 from regard.tasks.batched_inference import map_batches, map_batches_in_order
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.runs import Run, checkpoint
-from regard.runs.lock import lock_run
+from regard.runs.run import lock_run
 from regard.training import Interrupted, Trainer, train
 
 SETTINGS: dict[str, Any] = {
@@ -349,7 +349,7 @@ app.main()
 ORPHANED_CHILD = """
 import os, signal, sys
 from pathlib import Path
-from regard.runs.lock import lock_run
+from regard.runs.run import lock_run
 with lock_run(Path(sys.argv[1])):
     if os.fork():
         os.kill(os.getpid(), signal.SIGKILL)

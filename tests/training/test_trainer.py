@@ -37,7 +37,7 @@ from support.training import (
 from torch import Tensor
 
 from regard.data import prepare
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Indices
 from regard.data.loader import UpdateBatches
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
@@ -50,7 +50,7 @@ from regard.models import AlignmentHead, Seq2Seq, build
 from regard.recipes import TrainingSettings
 from regard.report.html import format_training_curves
 from regard.runs import Run, checkpoint
-from regard.runs.lock import lock_run
+from regard.runs.run import lock_run
 from regard.runs.summary import is_finished
 from regard.tasks import Validation
 from regard.tasks.translation import TranslationValidator

@@ -17,9 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import parse_settings
-from regard.data.batch import Seq2SeqBatch, pad_and_shift_targets
-from regard.data.dataset import InMemoryDataset
-from regard.data.indexed_dataset import Indices, RaggedArray
+from regard.data.dataset import Indices, InMemoryDataset, RaggedArray, Seq2SeqBatch, pad_and_shift_targets
 from regard.data.settings import BaseDataSettings
 from regard.models import Decoded, Seq2Seq
 from regard.models.xu2015_hard import attention_entropy

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Indices
 from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError
 from regard.evaluate import bleu_multi_reference, chrf_multi_reference

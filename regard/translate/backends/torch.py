@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.data.indexed_dataset import Indices
+from regard.data.dataset import Indices
 from regard.data.sampler import split_by_tokens
 from regard.errors import UserError
 from regard.search import Hypothesis, SearchModel, UnsatisfiableConstraintError, sample, search, search_restricted
