@@ -11,30 +11,26 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import PositiveInt
-from regard.models.base import Encoded, Encoder, Seq2Seq
+from regard.models.base import Encoded, Seq2Seq, make_embedding
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     AdditiveScoreSettings,
-    Bridge,
     DeepOutput,
-    RecurrentInitSettings,
+    DeepOutputSettings,
+    RecurrentEncoder,
     SoftAttentionSettings,
     StepwiseDecoder,
     build_attention,
-    build_encoder,
     init_orthogonal_,
-    make_embedding,
     tie_weights,
 )
-from regard.nn import Attended, Attention, Memory, Recurrent, State
+from regard.nn import Attended, Attention, Memory, State
 
 
 @dataclass(frozen=True, kw_only=True)
-class BahdanauSettings(AdditiveScoreSettings, SoftAttentionSettings, RecurrentInitSettings):
+class BahdanauSettings(AdditiveScoreSettings, SoftAttentionSettings, DeepOutputSettings):
     """The `model` section of `bahdanau2015`."""
 
-    maxout: PositiveInt | None = None
     readout: Literal["previous", "current"] = "previous"
 
 
@@ -55,20 +51,19 @@ class BahdanauDecoder(StepwiseDecoder):
     the main text's eq. 4.
     """
 
-    output: DeepOutput
-
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        attention: Attention,
-        recurrent: Recurrent,
-        bridge: Bridge,
-        output: DeepOutput,
-        dropout: float = 0.0,
-        readout: Literal["previous", "current"] = "previous",
-    ) -> None:
-        super().__init__(embedding, attention, recurrent, bridge, output, dropout)
-        self.readout = readout
+    def __init__(self, settings: BahdanauSettings, target_size: int, attention: Attention | None = None) -> None:
+        super().__init__()
+        word_size, memory_size = settings.embedding_size, settings.memory_size
+        output = DeepOutput(settings, memory_size, target_size)
+        self.embedding = make_embedding(target_size, word_size)
+        self.attention = attention or build_attention(settings, memory_size)
+        self.recurrent = settings.make_recurrent(word_size + memory_size)
+        self.bridge = settings.make_bridge(settings.size)
+        self.output = output
+        self.dropout = nn.Dropout(settings.dropout)
+        self.readout = settings.readout
+        if settings.tie:
+            tie_weights(self.embedding, output.W_o, "maxout gives")
 
     def start(self, encoded: Encoded) -> BahdanauState:
         """Return s_0, computed from the encoder's last state; the keys are projected here, once."""
@@ -115,39 +110,15 @@ def build(
 
     Pass `attention`, for states of width `size`, or a subclass as `decoder` to replace the ones of the settings.
     """
-    width, source_encoder = settings.memory_size, build_encoder(settings, source_size)
-    return build_from_encoder(settings, source_encoder, width, width, target_size, criterion, attention, decoder)
-
-
-def build_from_encoder(
-    settings: BahdanauSettings,
-    encoder: Encoder,
-    key_size: int,
-    value_size: int,
-    target_size: int,
-    criterion: CrossEntropy,
-    attention: Attention | None = None,
-    decoder: type[BahdanauDecoder] = BahdanauDecoder,
-) -> Seq2Seq:
-    """Build Bahdanau's decoder over an encoder whose memory has keys and values of the given widths."""
-    size, word_size = settings.size, settings.embedding_size
-    maxout = max(1, size // 2) if settings.maxout is None else settings.maxout
-    output = DeepOutput(size, word_size, value_size, maxout, target_size, settings.dropout)
-    decoder_module = decoder(
-        make_embedding(target_size, word_size),
-        build_attention(settings, key_size) if attention is None else attention,
-        settings.make_recurrent(word_size + value_size),
-        settings.make_bridge(size),
-        output,
-        settings.dropout,
-        settings.readout,
-    )
-    if settings.tie:
-        tie_weights(decoder_module.embedding, output.W_o, "maxout gives")
-    model = Seq2Seq(encoder, decoder_module, criterion)
+    model = Seq2Seq(RecurrentEncoder(settings, source_size), decoder(settings, target_size, attention), criterion)
     if settings.initialisation == "paper":
-        init_orthogonal_(model)
-        for name, parameter in decoder_module.attention.named_parameters():
-            if name.startswith("score."):
-                nn.init.normal_(parameter, std=0.001 if parameter.dim() > 1 else 0.0)
+        init_paper_(model)
     return model
+
+
+def init_paper_(model: Seq2Seq) -> None:
+    """Initialise the weights as in the paper (appendix B.1); those of the score are from N(0, 0.001²)."""
+    init_orthogonal_(model)
+    for name, parameter in model.decoder.named_parameters():
+        if name.startswith("attention.score."):
+            nn.init.normal_(parameter, std=0.001 if parameter.dim() > 1 else 0.0)

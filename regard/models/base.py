@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from regard.models import decoder_state
 from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.nn import Attended, Memory
+from regard.special_tokens import PAD
 
 
 class Model(nn.Module):
@@ -70,9 +71,9 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Base class of decoders: the interface that training and search use.
 
-    A decoder has `forward`, `start` and `step`; every other method has a default. `hidden_states` and
-    `vocabulary_layers` serve faster losses and shortlists, `expand_beams` and the methods after it beam search,
-    `alignment_heads` and `attention_by_head` word alignment.
+    A decoder has `start`, `step`, and `forward` or both of `hidden_states` and `vocabulary_layers`, which also serve
+    faster losses and shortlists. Every other method has a default: `expand_beams` and the methods after it are for beam
+    search, `alignment_heads` and `attention_by_head` for word alignment.
     """
 
     alignment_head = AlignmentHead()
@@ -81,7 +82,8 @@ class Decoder(nn.Module):
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Run teacher forcing on target_in (B, T), which begins with BOS; equal to repeated `step`."""
-        raise NotImplementedError
+        hidden, attended = self.hidden_states(encoded, target_in)
+        return Decoded(self.vocabulary_layers()[-1](hidden), attended)
 
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended | None]:
         """Run teacher forcing up to the output layer, the last of `vocabulary_layers`; return its input (B, T, ·)."""
@@ -203,6 +205,11 @@ class Seq2Seq(Model):
         """Return the summed loss of a batch and the decoder output that it was computed from."""
         decoded: Decoded = self.decoder(encoded, target_in)
         return self.criterion(decoded.logits, target_out), decoded
+
+
+def make_embedding(vocabulary_size: int, size: int) -> nn.Embedding:
+    """Return token embeddings in which PAD gets no gradient."""
+    return nn.Embedding(vocabulary_size, size, padding_idx=PAD)
 
 
 def log_probs(logits: Tensor) -> Tensor:

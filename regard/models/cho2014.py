@@ -11,28 +11,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.config import PositiveInt
-from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs
+from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs, make_embedding
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
-    Bridge,
     DeepOutput,
+    DeepOutputSettings,
     RecurrentDecoder,
-    RecurrentInitSettings,
-    build_encoder,
+    RecurrentEncoder,
     init_orthogonal_,
-    make_embedding,
     tie_weights,
 )
-from regard.nn import Recurrent, State, hidden_state
+from regard.nn import State, hidden_state
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChoSettings(RecurrentInitSettings):
+class ChoSettings(DeepOutputSettings):
     """The `model` section of `cho2014`."""
 
     bidirectional: bool = False
-    maxout: PositiveInt | None = None
 
 
 class ChoState(NamedTuple):
@@ -51,22 +47,17 @@ class ChoDecoder(RecurrentDecoder):
 
     computation_order = ("c", "h_t")
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        summary: nn.Linear,
-        bridge: Bridge,
-        recurrent: Recurrent,
-        output: DeepOutput,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: ChoSettings, target_size: int) -> None:
         super().__init__()
-        self.embedding = embedding
-        self.summary = summary
-        self.bridge = bridge
-        self.recurrent = recurrent
-        self.output = output
-        self.dropout = nn.Dropout(dropout)
+        size, word_size = settings.size, settings.embedding_size
+        self.embedding = make_embedding(target_size, word_size)
+        self.summary = nn.Linear(settings.memory_size, size)
+        self.bridge = settings.make_bridge(size)
+        self.recurrent = settings.make_recurrent(word_size + size)
+        self.output = DeepOutput(settings, size, target_size)
+        self.dropout = nn.Dropout(settings.dropout)
+        if settings.tie:
+            tie_weights(self.embedding, self.output.W_o, "maxout gives")
 
     def start(self, encoded: Encoded) -> ChoState:
         """Return c, computed from the top layer's last state, and h'_0 of every layer, computed from c."""
@@ -108,19 +99,8 @@ class ChoDecoder(RecurrentDecoder):
 
 def build(settings: ChoSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the model from its settings."""
-    size, word_size = settings.size, settings.embedding_size
-    maxout = max(1, size // 2) if settings.maxout is None else settings.maxout
-    decoder = ChoDecoder(
-        make_embedding(target_size, word_size),
-        nn.Linear(settings.memory_size, size),
-        settings.make_bridge(size),
-        settings.make_recurrent(word_size + size),
-        DeepOutput(size, word_size, size, maxout, target_size, settings.dropout),
-        settings.dropout,
-    )
-    if settings.tie:
-        tie_weights(decoder.embedding, decoder.output.W_o, "maxout gives")
-    model = Seq2Seq(build_encoder(settings, source_size), decoder, criterion)
+    decoder = ChoDecoder(settings, target_size)
+    model = Seq2Seq(RecurrentEncoder(settings, source_size), decoder, criterion)
     if settings.initialisation == "paper":
         init_orthogonal_(model)
     return model

@@ -11,16 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import Fraction, NumLayers, PositiveInt
-from regard.models.base import Model
+from regard.models.base import Model, make_embedding
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import EmbeddingSettings, make_embedding
-from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent
+from regard.models.rnn_common import EmbeddingSettings
+from regard.nn import ElmanCell, GRUCell, LSTMCell, MaxPooling, MeanPooling, Recurrent
 
 CLASSIFIER_CELLS: dict[str, Callable[[int, int], nn.Module]] = {
     "gru": partial(GRUCell, form="torch"),
     "lstm": LSTMCell,
     "elman": ElmanCell,
 }
+POOLING: dict[str, type[MeanPooling | MaxPooling]] = {"mean": MeanPooling, "max": MaxPooling}
 EMBEDDING_INIT_STD = 0.1
 
 
@@ -60,8 +61,9 @@ class ClassifierOutput(NamedTuple):
 class Classifier(Model):
     """Base class of models that predict one label for a text.
 
-    `forward(ids, lengths)` returns a `ClassifierOutput`. Ids are (B, S) with lengths (B,), or (B, N, S) with the number
-    of words in each sentence, (B, N).
+    It is built for a vocabulary of `source_size` words and `target_size` labels. `forward(ids, lengths)` returns a
+    `ClassifierOutput`. Ids are (B, S) with lengths (B,), or (B, N, S) with the number of words in each sentence,
+    (B, N).
     """
 
     def __init__(self, criterion: CrossEntropy) -> None:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Fraction, NonNegativeFloat, NumLayers, PositiveInt
-from regard.models.base import Model
+from regard.models.base import Model, make_embedding
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import EmbeddingSettings, make_embedding
+from regard.models.rnn_common import EmbeddingSettings
 from regard.nn import AttentionOverAttention, GRUCell, Recurrent, hidden_state, masked_softmax, prefix_mask
 
 
@@ -63,24 +63,22 @@ class AttentionSumHead(nn.Module):
 
 
 class ClozeReader(Model):
-    """Cloze reader: a shared embedding, a bidirectional GRU each for document and query (eq. 1 to 4), and attention."""
+    """Cloze reader: a shared embedding, a bidirectional GRU each for document and query (eq. 1 to 4), and attention.
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        document: Recurrent,
-        query: Recurrent,
-        attention: nn.Module,
-        dropout: float = 0.0,
-        embedding_penalty: float = 0.0,
-    ) -> None:
+    It is built for a vocabulary of `source_size` words. Answers are words of the document, so `target_size` is unused;
+    so is `criterion`, which is for other tasks.
+    """
+
+    def __init__(self, settings: CuiSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
         super().__init__()
-        self.embedding = embedding
-        self.document = document
-        self.query = query
-        self.attention = attention
-        self.dropout = nn.Dropout(dropout)
-        self.embedding_penalty = embedding_penalty
+        self.embedding = make_embedding(source_size, settings.embedding_size)
+        self.document, self.query = _make_gru(settings), _make_gru(settings)
+        self.attention = {"over": AttentionOverAttentionHead, "single": AttentionSumHead}[settings.attention]()
+        self.dropout = nn.Dropout(settings.dropout)
+        self.embedding_penalty = settings.penalty
+        nn.init.uniform_(self.embedding.weight, -settings.reach, settings.reach)
+        for recurrent in (self.document, self.query):
+            _init_gru_orthogonal_(recurrent)
 
     def forward(self, document: Tensor, lengths: Tensor, query: Tensor, query_lengths: Tensor) -> ReaderAttention:
         """Return the attention for document ids (B, S) and query ids (B, Q) with their lengths (B,)."""
@@ -115,47 +113,22 @@ class ClozeReader(Model):
         s = self(document, lengths, query, query_lengths).document
         P: Tensor = (s * (candidate_ids == answer[:, None])).sum(1)
         loss = -P.clamp(min=torch.finfo(P.dtype).tiny).log().sum()
-        return (
-            loss + self.embedding_penalty * len(answer) * self.embedding.weight.square().sum()
-            if self.embedding_penalty
-            else loss
-        )
+        if self.embedding_penalty:
+            loss = loss + self.embedding_penalty * len(answer) * self.embedding.weight.square().sum()
+        return loss
 
-    def loss_count(
-        self,
-        document: Tensor,
-        lengths: Tensor,
-        query: Tensor,
-        query_lengths: Tensor,
-        candidate_ids: Tensor,
-        answer: Tensor,
-    ) -> Tensor:
+    def loss_count(self, *batch: Tensor) -> Tensor:
         """Return the number of questions."""
-        return torch.tensor(len(answer))
-
-
-def build(settings: CuiSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> ClozeReader:
-    """Build the reader for a vocabulary of `source_size` words.
-
-    Answers are words of the document, so `target_size` is unused; so is `criterion`, which is for other tasks.
-    """
-    words = make_embedding(source_size, settings.embedding_size)
-    document, query = _make_gru(settings), _make_gru(settings)
-    attention = {"over": AttentionOverAttentionHead, "single": AttentionSumHead}[settings.attention]()
-    model = ClozeReader(words, document, query, attention, settings.dropout, settings.penalty)
-    nn.init.uniform_(words.weight, -settings.reach, settings.reach)
-    for stack in (document, query):
-        _init_gru_orthogonal_(stack)
-    return model
+        return torch.tensor(len(batch[0]))
 
 
 def _make_gru(settings: CuiSettings) -> Recurrent:
     return Recurrent(GRUCell, settings.embedding_size, settings.size, settings.layers, True, settings.dropout)
 
 
-def _init_gru_orthogonal_(stack: Recurrent) -> None:
+def _init_gru_orthogonal_(recurrent: Recurrent) -> None:
     """Initialise each gate's matrices as orthogonal and biases as 0 (Cui 2017, experimental setups)."""
-    for parameter in stack.parameters():
+    for parameter in recurrent.parameters():
         if parameter.dim() == 1:
             nn.init.zeros_(parameter)
         else:

@@ -6,7 +6,6 @@ shape can therefore be batched, and search handles them like sentences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
 from typing import Literal
@@ -126,23 +125,20 @@ class SpatialConv(nn.Module):
 class ImageEncoder(Encoder):
     """Image encoder: a_i = f(x_i) + position_i, one annotation per grid cell, optionally followed by convolutions.
 
-    The backbone f, the position encoding and the convolutions are passed in; each annotation is a key and a value.
+    Each annotation is a key and a value. `feature_size` is the number of features or pixels of a grid cell.
     """
 
-    def __init__(
-        self,
-        backbone: nn.Module,
-        position_encoding: nn.Module | None,
-        spatial_convs: list[SpatialConv],
-        max_side: int,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: ImageEncoderSettings, feature_size: int) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.places = position_encoding
-        self.neighbours = nn.ModuleList(spatial_convs)
-        self.max_side = max_side
-        self.dropout = nn.Dropout(dropout)
+        size, self.max_side = settings.memory_size, settings.max_side
+        convolutions = [SpatialConv(size) for _ in range(settings.neighbours)]
+        # `auto` is a CNN until the data turn out to be extracted features.
+        has_cnn = settings.backbone != "none"
+        self.backbone = PatchNet(settings.channels, size) if has_cnn else nn.Linear(feature_size, size)
+        encodings = {"sinusoid": Sinusoidal2dPositions, "learned": Learned2dPositions}
+        self.places = None if settings.places == "none" else encodings[settings.places](size, self.max_side)
+        self.neighbours = nn.ModuleList(convolutions)
+        self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Encode grid cells (B, S, F+2), right-padded, with their number (B,), as a memory (B, S, D)."""
@@ -158,21 +154,3 @@ class ImageEncoder(Encoder):
             patch_features = layer(patch_features, rows, columns, mask)
         annotations = self.dropout(patch_features) * mask[..., None]
         return Encoded(Memory(annotations, annotations, mask), None)
-
-
-def build_image_encoder(settings: ImageEncoderSettings, feature_size: int) -> ImageEncoder:
-    """Build the encoder from its settings, for `feature_size` numbers per grid cell."""
-    size = settings.memory_size
-    backbones: dict[str, Callable[[], nn.Module]] = {
-        "none": lambda: nn.Linear(feature_size, size),
-        "cnn": lambda: PatchNet(settings.channels, size),
-        "auto": lambda: PatchNet(settings.channels, size),  # until the data turn out to be extracted features
-    }
-    position_encodings: dict[str, Callable[[], nn.Module | None]] = {
-        "none": lambda: None,
-        "sinusoid": lambda: Sinusoidal2dPositions(size, settings.max_side),
-        "learned": lambda: Learned2dPositions(size, settings.max_side),
-    }
-    convolutions = [SpatialConv(size) for _ in range(settings.neighbours)]
-    backbone, position_encoding = backbones[settings.backbone](), position_encodings[settings.places]()
-    return ImageEncoder(backbone, position_encoding, convolutions, settings.max_side, settings.dropout)

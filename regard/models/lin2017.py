@@ -5,16 +5,15 @@ Equations are those of the paper's section 2; the output is that of its appendix
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor, nn
 
 from regard.config import Fraction, NonNegativeFloat, PositiveInt
-from regard.models.classifier import Classifier, ClassifierOutput, ClassifierSettings
+from regard.models.classifier import POOLING, Classifier, ClassifierOutput, ClassifierSettings
 from regard.models.losses import CrossEntropy
-from regard.nn import MaxPooling, MeanPooling, Recurrent, StructuredSelfAttention, prefix_mask
+from regard.nn import StructuredSelfAttention, prefix_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,23 +34,27 @@ class LinClassifier(Classifier):
     With mean or max pooling instead of attention, M is one row.
     """
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        recurrent: Recurrent,
-        pooling: nn.Module,
-        perceptron: nn.Module,
-        criterion: CrossEntropy,
-        penalty_coefficient: float,
-        dropout: float,
-    ) -> None:
+    def __init__(self, settings: LinSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
         super().__init__(criterion)
-        self.embedding = embedding
+        recurrent = settings.make_encoder(settings.embedding_size)
+        width, has_attention = recurrent.output_size, settings.pooling == "attention"
+        perceptron = nn.Sequential(
+            nn.Dropout(settings.dropout),
+            nn.Linear((settings.hops if has_attention else 1) * width, settings.mlp),
+            nn.ReLU(),
+            nn.Dropout(settings.dropout),
+            nn.Linear(settings.mlp, target_size),
+        )
+        self.embedding = settings.make_word_embedding(source_size)
         self.recurrent = recurrent
-        self.pooling = pooling
+        self.pooling = (
+            StructuredSelfAttention(width, settings.attention, settings.hops)
+            if has_attention
+            else POOLING[settings.pooling]()
+        )
         self.perceptron = perceptron
-        self.penalty_coefficient = penalty_coefficient
-        self.dropout = nn.Dropout(dropout)
+        self.penalty_coefficient = settings.penalty
+        self.dropout = nn.Dropout(settings.word_dropout)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
         """Return logits (B, L) and weights A (B, hops, S) for ids (B, S) with lengths (B,)."""
@@ -64,31 +67,3 @@ class LinClassifier(Classifier):
         if output.weights is None or not self.penalty_coefficient:
             return 0.0
         return self.penalty_coefficient * StructuredSelfAttention.penalty(output.weights).sum()
-
-
-def build(settings: LinSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> LinClassifier:
-    """Build the model from its settings, for a vocabulary size and a number of labels."""
-    recurrent = settings.make_encoder(settings.embedding_size)
-    width = recurrent.output_size
-    make_pooling: dict[str, Callable[[], nn.Module]] = {
-        "attention": lambda: StructuredSelfAttention(width, settings.attention, settings.hops),
-        "max": MaxPooling,
-        "mean": MeanPooling,
-    }
-    rows = settings.hops if settings.pooling == "attention" else 1
-    perceptron = nn.Sequential(
-        nn.Dropout(settings.dropout),
-        nn.Linear(rows * width, settings.mlp),
-        nn.ReLU(),
-        nn.Dropout(settings.dropout),
-        nn.Linear(settings.mlp, target_size),
-    )
-    return LinClassifier(
-        settings.make_word_embedding(source_size),
-        recurrent,
-        make_pooling[settings.pooling](),
-        perceptron,
-        criterion,
-        settings.penalty,
-        settings.word_dropout,
-    )

@@ -5,29 +5,27 @@ The order of a step is h_t → a_t → c_t → h̃_t.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs
+from regard.models.base import Encoded, Seq2Seq, log_probs, make_embedding
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     DecoderUnroller,
     RecurrentDecoder,
+    RecurrentEncoder,
     RecurrentInitSettings,
     SoftAttentionSettings,
     build_attention,
-    build_encoder,
     init_uniform_,
     make_bridge,
-    make_embedding,
     tie_weights,
     unroll_decoder,
 )
-from regard.nn import Attended, Attention, Memory, Recurrent, State
+from regard.nn import Attended, Attention, Memory, State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,26 +56,19 @@ class LuongDecoder(RecurrentDecoder):
     supports_shared_memory = True
     computation_order = ("h_t", "a_t", "c_t", "h̃_t")
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        recurrent: Recurrent,
-        attention: Attention,
-        W_c: nn.Linear,
-        W_s: nn.Linear,
-        bridge: Callable[[Sequence[State]], list[State]] = list,
-        dropout: float = 0.0,
-        input_feeding: bool = True,
-    ) -> None:
+    def __init__(self, settings: LuongSettings, target_size: int, attention: Attention | None = None) -> None:
         super().__init__()
-        self.embedding = embedding
-        self.recurrent = recurrent
-        self.attention = attention
-        self.W_c = W_c
-        self.W_s = W_s
-        self.bridge = bridge
-        self.dropout = nn.Dropout(dropout)
-        self.input_feeding = input_feeding
+        size, word_size, memory_size = settings.size, settings.embedding_size, settings.memory_size
+        self.input_feeding = settings.input_feeding
+        self.embedding = make_embedding(target_size, word_size)
+        self.recurrent = settings.make_recurrent(word_size + size if settings.input_feeding else word_size)
+        self.attention = attention or build_attention(settings, memory_size)
+        self.W_c = nn.Linear(memory_size + size, size, bias=False)
+        self.W_s = nn.Linear(size, target_size, bias=False)
+        self.bridge = make_bridge(settings)
+        self.dropout = nn.Dropout(settings.dropout)
+        if settings.tie:
+            tie_weights(self.embedding, self.W_s, "h̃ has")
         self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
 
     def start(self, encoded: Encoded) -> LuongState:
@@ -121,11 +112,6 @@ class LuongDecoder(RecurrentDecoder):
         """Return E and W_s."""
         return [self.embedding, self.W_s]
 
-    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Return logits (B, T, V) of target_in (B, T)."""
-        output, attended = self.hidden_states(encoded, target_in)
-        return Decoded(self.W_s(output), attended)
-
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
         """Return h̃_t of all steps, (B, T, H), and the attention."""
         words, state = self.embedding(target_in), self.start(encoded)
@@ -155,20 +141,8 @@ def build(
     Pass `attention`, for queries of width `size` and keys of width `settings.memory_size`, or a subclass as `decoder`
     to replace the ones of the settings.
     """
-    size, word_size, memory_size = settings.size, settings.embedding_size, settings.memory_size
-    decoder_module = decoder(
-        make_embedding(target_size, word_size),
-        settings.make_recurrent(word_size + size if settings.input_feeding else word_size),
-        build_attention(settings, memory_size) if attention is None else attention,
-        nn.Linear(memory_size + size, size, bias=False),
-        nn.Linear(size, target_size, bias=False),
-        make_bridge(settings),
-        settings.dropout,
-        settings.input_feeding,
-    )
-    if settings.tie:
-        tie_weights(decoder_module.embedding, decoder_module.W_s, "h̃ has")
-    model = Seq2Seq(build_encoder(settings, source_size), decoder_module, criterion)
+    target_decoder = decoder(settings, target_size, attention)
+    model = Seq2Seq(RecurrentEncoder(settings, source_size), target_decoder, criterion)
     if settings.initialisation == "paper":
         init_uniform_(model, 0.1)
     return model

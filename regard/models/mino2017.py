@@ -11,10 +11,10 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from regard.models.bahdanau2015 import BahdanauSettings, build_from_encoder
+from regard.models.bahdanau2015 import BahdanauDecoder, BahdanauSettings, init_paper_
 from regard.models.base import Encoded, Encoder, Seq2Seq
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import build_encoder
+from regard.models.rnn_common import RecurrentEncoder
 from regard.nn import Memory
 
 
@@ -28,13 +28,22 @@ class MinoSettings(BahdanauSettings):
         if self.key_value == "split" and self.size % 2:
             raise ValueError(f"size must be even to be split into key and value, not {self.size}")
 
+    @property
+    def memory_size(self) -> int:
+        """Width of a key, and of a value."""
+        return self.size // 2 if self.key_value == "split" else self.size
+
 
 class KeyValueEncoder(Encoder):
-    """Encoder whose annotations are split into keys and values by one linear map."""
+    """Encoder whose annotations are split into keys and values by one linear map.
 
-    def __init__(self, encoder: Encoder, project: nn.Linear) -> None:
+    Two separate projections are implemented as one of twice the width.
+    """
+
+    def __init__(self, settings: MinoSettings, source_size: int) -> None:
         super().__init__()
-        self.encoder = encoder
+        project = nn.Linear(settings.annotation_size, 2 * settings.memory_size, bias=False)
+        self.encoder = RecurrentEncoder(settings, source_size)
         self.project = project
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
@@ -45,8 +54,8 @@ class KeyValueEncoder(Encoder):
 
 
 def build(settings: MinoSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
-    """Build the model from its settings; two separate projections are implemented as one of twice the width."""
-    width = settings.size // 2 if settings.key_value == "split" else settings.size
-    project = nn.Linear(settings.memory_size, 2 * width, bias=False)
-    encoder = KeyValueEncoder(build_encoder(settings, source_size), project)
-    return build_from_encoder(settings, encoder, width, width, target_size, criterion)
+    """Build the model from its settings."""
+    model = Seq2Seq(KeyValueEncoder(settings, source_size), BahdanauDecoder(settings, target_size), criterion)
+    if settings.initialisation == "paper":
+        init_paper_(model)
+    return model

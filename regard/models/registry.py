@@ -39,17 +39,17 @@ MODELS: dict[str, tuple[type, ModelBuilder]] = {
     "caption-hard": (xu2015_caption.HardCaptionSettings, xu2015_caption.build_hard_caption),
     "caption-soft": (xu2015_caption.SoftCaptionSettings, xu2015_caption.build_soft_caption),
     "cho": (cho2014.ChoSettings, cho2014.build),
-    "cui": (cui2017.CuiSettings, cui2017.build),
-    "lin": (lin2017.LinSettings, lin2017.build),
+    "cui": (cui2017.CuiSettings, cui2017.ClozeReader),
+    "lin": (lin2017.LinSettings, lin2017.LinClassifier),
     "luong": (luong2015.LuongSettings, luong2015.build),
     "mino": (mino2017.MinoSettings, mino2017.build),
-    "schuster": (schuster1997.SchusterSettings, schuster1997.build),
-    "schuster-regression": (schuster1997.SequenceNetworkSettings, schuster1997.build_regression),
+    "schuster": (schuster1997.SchusterSettings, schuster1997.Tagger),
+    "schuster-regression": (schuster1997.SequenceNetworkSettings, schuster1997.Regressor),
     "sutskever": (sutskever2014.SutskeverSettings, sutskever2014.build),
     "transformer": (vaswani2017.TransformerSettings, vaswani2017.build),
     "xu-hard": (xu2015_hard.HardAttentionSettings, xu2015_hard.build),
     "xu-soft": (xu2015.XuSettings, xu2015.build),
-    "yang": (yang2016.YangSettings, yang2016.build),
+    "yang": (yang2016.YangSettings, yang2016.YangClassifier),
 }
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Fraction, NumLayers, PositiveInt
-from regard.models.base import Decoded, Decoder, Encoded, Encoder, log_probs
+from regard.models.base import Decoded, Decoder, Encoded, Encoder, log_probs, make_embedding
 from regard.models.plugins import find_score
 from regard.nn import (
     Alignment,
@@ -89,9 +89,14 @@ class RecurrentSettings(RecurrentDecoderSettings):
     reverse: bool = False
 
     @property
-    def memory_size(self) -> int:
+    def annotation_size(self) -> int:
         """Width of an encoder state h̄_s."""
         return self.size * (2 if self.bidirectional else 1)
+
+    @property
+    def memory_size(self) -> int:
+        """Width of a key and of a value of the memory."""
+        return self.annotation_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +104,13 @@ class RecurrentInitSettings(RecurrentSettings):
     """Keys of recipes whose paper states the weight initialisation."""
 
     initialisation: Literal["paper", "torch"] = "paper"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepOutputSettings(RecurrentInitSettings):
+    """Keys of recipes with a `DeepOutput`."""
+
+    maxout: PositiveInt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,12 +140,7 @@ class AdditiveScoreSettings(AttentionScoreSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentAttentionSettings(AttentionScoreSettings, RecurrentSettings):
-    """Keys of attention over a recurrent encoder."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoftAttentionSettings(RecurrentAttentionSettings):
+class SoftAttentionSettings(AttentionScoreSettings, RecurrentSettings):
     """Keys of soft attention over a recurrent encoder: window and coverage."""
 
     alignment: Literal["global", "local-m", "local-p"] = "global"
@@ -150,14 +157,13 @@ class RecurrentEncoder(Encoder):
     order.
     """
 
-    def __init__(
-        self, embedding: nn.Embedding, recurrent: Recurrent, dropout: float = 0.0, reverse: bool = False
-    ) -> None:
+    def __init__(self, settings: RecurrentSettings, source_size: int) -> None:
         super().__init__()
-        self.embedding = embedding
+        recurrent = settings.make_recurrent(settings.embedding_size, settings.bidirectional)
+        self.embedding = make_embedding(source_size, settings.embedding_size)
         self.recurrent = recurrent
-        self.dropout = nn.Dropout(dropout)
-        self.reverse = reverse
+        self.dropout = nn.Dropout(settings.dropout)
+        self.reverse = settings.reverse
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Encode source ids (B, S) as a memory (B, S, H·directions), with the last state of each layer."""
@@ -215,18 +221,6 @@ def tie_weights(embedding: nn.Embedding, output: nn.Linear, input_name: str) -> 
         )
     embedding.weight = output.weight
     nn.init.zeros_(embedding.weight[PAD])
-
-
-def make_embedding(vocabulary_size: int, size: int) -> nn.Embedding:
-    """Return token embeddings in which PAD gets no gradient."""
-    return nn.Embedding(vocabulary_size, size, padding_idx=PAD)
-
-
-def build_encoder(settings: RecurrentSettings, source_size: int) -> RecurrentEncoder:
-    """Build the recurrent encoder from its settings."""
-    recurrent = settings.make_recurrent(settings.embedding_size, settings.bidirectional)
-    embedding = make_embedding(source_size, settings.embedding_size)
-    return RecurrentEncoder(embedding, recurrent, settings.dropout, settings.reverse)
 
 
 def build_score(settings: AttentionScoreSettings, key_size: int) -> Score:
@@ -288,21 +282,14 @@ def init_orthogonal_(model: nn.Module) -> None:
 class DeepOutput(nn.Module):
     """Deep output with maxout: t_i = maxout(U_o s + V_o E y_{i-1} + C_o c_i), logits W_o t_i (Bahdanau 2015, A.2.2)."""
 
-    def __init__(
-        self,
-        state_size: int,
-        embedding_size: int,
-        context_size: int,
-        maxout: int,
-        vocabulary_size: int,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: DeepOutputSettings, context_size: int, vocabulary_size: int) -> None:
         super().__init__()
-        self.U_o = nn.Linear(state_size, 2 * maxout)
-        self.V_o = nn.Linear(embedding_size, 2 * maxout, bias=False)
+        maxout = max(1, settings.size // 2) if settings.maxout is None else settings.maxout
+        self.U_o = nn.Linear(settings.size, 2 * maxout)
+        self.V_o = nn.Linear(settings.embedding_size, 2 * maxout, bias=False)
         self.C_o = nn.Linear(context_size, 2 * maxout, bias=False)
         self.W_o = nn.Linear(maxout, vocabulary_size)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
         """Return logits (B, T, V).
@@ -333,28 +320,19 @@ class RecurrentDecoder(Decoder):
 class StepwiseDecoder(RecurrentDecoder):
     """Base class of decoders that attend before the recurrent step, token by token; the output layer runs in one batch.
 
-    A subclass has `start`, `step_from_embedding` and `compute_logits`; a state has the field `memory`.
+    A subclass builds the modules that are annotated here, and has `start`, `step_from_embedding` and `compute_logits`;
+    a state has the field `memory`.
     """
 
     supports_shared_memory = True
     computation_order = ("h_{t-1}", "a_t", "c_t", "h_t")
+    embedding: nn.Embedding
+    attention: Attention
+    recurrent: Recurrent
+    dropout: nn.Dropout
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        attention: Attention,
-        recurrent: Recurrent,
-        bridge: Bridge,
-        output: nn.Module,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.embedding = embedding
-        self.attention = attention
-        self.recurrent = recurrent
-        self.bridge = bridge
-        self.output = output
-        self.dropout = nn.Dropout(dropout)
         self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
 
     def step_from_embedding(self, state: Any, word: Tensor) -> tuple[Any, Attended, Tensor]:

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import Fraction, NonNegativeInt, NumLayers, PositiveInt
-from regard.models.base import Model
+from regard.models.base import Model, make_embedding
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import CELLS, EmbeddingSettings, make_embedding
+from regard.models.rnn_common import CELLS, EmbeddingSettings
 from regard.nn import LSTMCell, Recurrent, prefix_mask, reverse_sequences
 
 
@@ -118,20 +118,17 @@ class WindowedMLP(nn.Module):
 class Tagger(Model):
     """Sequence tagger: a network reads words, each a sum of feature embeddings, and predicts a class for each."""
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        network: SequenceNetwork,
-        output: nn.Linear,
-        criterion: CrossEntropy,
-        dropout: float,
-    ) -> None:
+    def __init__(self, settings: SchusterSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
+        if criterion.settings.guided or criterion.settings.r_drop:
+            raise ValueError("loss.guided and loss.r_drop are for translation models; set both to 0 for a tagger")
         super().__init__()
-        self.embedding = embedding
-        self.network = network
-        self.output = output
+        self.embedding = make_embedding(source_size, settings.embedding_size)
+        self.network = build_network(settings, settings.embedding_size)
+        nn.init.normal_(self.embedding.weight, std=settings.embedding_size**-0.5)  # several are added up for a word
+        self.output = nn.Linear(self.network.output_size, target_size)
         self.criterion = criterion
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(settings.dropout)
+        init_forget_bias_(self)
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
         """Return logits (B, S, V) for word features (B, S, F) with lengths (B,).
@@ -173,22 +170,6 @@ def build_network(settings: SequenceNetworkSettings, input_size: int) -> Sequenc
     return makers[settings.network]()
 
 
-def build(settings: SchusterSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Tagger:
-    """Build the tagger from its settings.
-
-    Embeddings start small, because several are added up for a word; LSTM forget gates start open.
-    """
-    if criterion.settings.guided or criterion.settings.r_drop:
-        raise ValueError("loss.guided and loss.r_drop are for translation models; set both to 0 for a tagger")
-    embedding = make_embedding(source_size, settings.embedding_size)
-    network = build_network(settings, settings.embedding_size)
-    nn.init.normal_(embedding.weight, std=settings.embedding_size**-0.5)
-    output = nn.Linear(network.output_size, target_size)
-    model = Tagger(embedding, network, output, criterion, settings.dropout)
-    init_forget_bias_(model)
-    return model
-
-
 def init_forget_bias_(model: nn.Module) -> None:
     """Set the bias of LSTM forget gates to 1, so that they start open."""
     for module in model.modules():
@@ -197,13 +178,19 @@ def init_forget_bias_(model: nn.Module) -> None:
 
 
 class Regressor(Model):
-    """Sequence regression: a network reads a time series, and a linear layer maps its states to outputs."""
+    """Sequence regression: a network reads a time series, and a linear layer maps its states to outputs.
 
-    def __init__(self, network: SequenceNetwork, output: nn.Linear, dropout: float) -> None:
+    It has `source_size` inputs and `target_size` outputs; `criterion` is unused.
+    """
+
+    def __init__(
+        self, settings: SequenceNetworkSettings, source_size: int, target_size: int, criterion: CrossEntropy
+    ) -> None:
         super().__init__()
-        self.network = network
-        self.output = output
-        self.dropout = nn.Dropout(dropout)
+        self.network = build_network(settings, source_size)
+        self.output = nn.Linear(self.network.output_size, target_size)
+        self.dropout = nn.Dropout(settings.dropout)
+        init_forget_bias_(self)
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
         """Return outputs (B, S, O) for inputs (B, S, I) with lengths (B,).
@@ -223,13 +210,3 @@ class Regressor(Model):
     def loss_count(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Return the number of squared errors in the sum."""
         return lengths.sum() * target.shape[2]
-
-
-def build_regression(
-    settings: SequenceNetworkSettings, source_size: int, target_size: int, criterion: CrossEntropy
-) -> Regressor:
-    """Build the model from its settings, with `source_size` inputs and `target_size` outputs; `criterion` is unused."""
-    network = build_network(settings, source_size)
-    model = Regressor(network, nn.Linear(network.output_size, target_size), settings.dropout)
-    init_forget_bias_(model)
-    return model

@@ -5,25 +5,23 @@ The decoder starts from the encoder's last state and has no attention.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs
+from regard.models.base import Encoded, Seq2Seq, log_probs, make_embedding
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     RecurrentDecoder,
+    RecurrentEncoder,
     RecurrentInitSettings,
-    build_encoder,
     init_uniform_,
     make_bridge,
-    make_embedding,
     tie_weights,
 )
-from regard.nn import Recurrent, State
+from regard.nn import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,20 +44,15 @@ class SutskeverDecoder(RecurrentDecoder):
 
     computation_order = ("h_t",)
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        recurrent: Recurrent,
-        output: nn.Linear,
-        bridge: Callable[[Sequence[State]], list[State]] = list,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: SutskeverSettings, target_size: int) -> None:
         super().__init__()
-        self.embedding = embedding
-        self.recurrent = recurrent
-        self.output = output
-        self.bridge = bridge
-        self.dropout = nn.Dropout(dropout)
+        self.embedding = make_embedding(target_size, settings.embedding_size)
+        self.recurrent = settings.make_recurrent(settings.embedding_size)
+        self.output = nn.Linear(settings.size, target_size)
+        self.bridge = make_bridge(settings)
+        self.dropout = nn.Dropout(settings.dropout)
+        if settings.tie:
+            tie_weights(self.embedding, self.output, "states have")
 
     def start(self, encoded: Encoded) -> SutskeverState:
         """Return the encoder's last states, over the bridge."""
@@ -68,11 +61,6 @@ class SutskeverDecoder(RecurrentDecoder):
     def vocabulary_layers(self) -> list[nn.Module]:
         """Return E and W."""
         return [self.embedding, self.output]
-
-    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Return logits (B, T, V) of target_in (B, T)."""
-        h, _ = self.hidden_states(encoded, target_in)
-        return Decoded(self.output(h), None)
 
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, None]:
         """Return h_t of the top layer; without attention, all steps run in parallel."""
@@ -89,17 +77,8 @@ class SutskeverDecoder(RecurrentDecoder):
 
 def build(settings: SutskeverSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the model from its settings."""
-    size, word_size = settings.size, settings.embedding_size
-    decoder = SutskeverDecoder(
-        make_embedding(target_size, word_size),
-        settings.make_recurrent(word_size),
-        nn.Linear(size, target_size),
-        make_bridge(settings),
-        settings.dropout,
-    )
-    if settings.tie:
-        tie_weights(decoder.embedding, decoder.output, "states have")
-    model = Seq2Seq(build_encoder(settings, source_size), decoder, criterion)
+    decoder = SutskeverDecoder(settings, target_size)
+    model = Seq2Seq(RecurrentEncoder(settings, source_size), decoder, criterion)
     if settings.initialisation == "paper":
         init_uniform_(model, 0.08)
     return model

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models import decoder_state
-from regard.models.base import AlignmentHead, Decoded, Decoder, Encoded, Encoder, Seq2Seq, log_probs
+from regard.models.base import AlignmentHead, Decoder, Encoded, Encoder, Seq2Seq, log_probs, make_embedding
 from regard.models.losses import CrossEntropy
 from regard.nn import (
     Attended,
@@ -24,7 +24,6 @@ from regard.nn import (
     SinusoidalPositions,
     prefix_mask,
 )
-from regard.special_tokens import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,45 +53,57 @@ class TransformerSettings:
             if isinstance(chosen, int) and not 1 <= chosen <= maximum:
                 raise ValueError(f"{name} must be between 1 and {maximum}, not {chosen}")
 
+    @property
+    def feedforward_size(self) -> int:
+        """Width of the hidden layer of a feed-forward network."""
+        return 4 * self.size if self.feedforward is None else self.feedforward
 
-class PostNorm(nn.Module):
-    """Residual connection LayerNorm(x + Sublayer(x)), as in the paper (section 3.1)."""
 
-    def __init__(self, size: int, dropout: float) -> None:
+class Residual(nn.Module):
+    """Residual connection around a sub-layer, with dropout and layer normalisation."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(size)
-        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(settings.size)
+        self.dropout = nn.Dropout(settings.dropout)
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """Return the input of the sub-layer: x unchanged."""
+        """Return the input of the sub-layer."""
+        raise NotImplementedError
+
+    def add_residual(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return x after the sub-layer's output y is added."""
+        raise NotImplementedError
+
+
+class PostNorm(Residual):
+    """Residual connection LayerNorm(x + Sublayer(x)), as in the paper (section 3.1)."""
+
+    def sublayer_input(self, x: Tensor) -> Tensor:
+        """Return x."""
         return x
 
     def add_residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return x after the sub-layer's output y is added and normalised."""
+        """Return x + y, normalised."""
         out: Tensor = self.norm(x + self.dropout(y))
         return out
 
 
-class PreNorm(nn.Module):
+class PreNorm(Residual):
     """Residual connection x + Sublayer(LayerNorm(x)); it trains without a careful warm-up, but needs a final norm."""
 
-    def __init__(self, size: int, dropout: float) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(size)
-        self.dropout = nn.Dropout(dropout)
-
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """Return the input of the sub-layer: x normalised."""
+        """Return x normalised."""
         normed: Tensor = self.norm(x)
         return normed
 
     def add_residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return x after the sub-layer's output y is added."""
+        """Return x + y."""
         out: Tensor = x + self.dropout(y)
         return out
 
 
-Residual = PostNorm | PreNorm
+RESIDUALS = {"pre": PreNorm, "post": PostNorm}
 Positions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
@@ -122,12 +133,13 @@ class TransformerEmbedding(nn.Module):
 class EncoderLayer(nn.Module):
     """Encoder layer: self-attention and feed-forward network."""
 
-    def __init__(self, size: int, heads: int, feedforward: int, residual: Callable[[], Residual]) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(size, heads)
-        self.around_attention = residual()
-        self.feedforward = FeedForward(size, feedforward)
-        self.around_feedforward = residual()
+        residual = RESIDUALS[settings.norm]
+        self.attention = MultiHeadAttention(settings.size, settings.heads)
+        self.around_attention = residual(settings)
+        self.feedforward = FeedForward(settings.size, settings.feedforward_size)
+        self.around_feedforward = residual(settings)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Run the layer on x (B, S, size) with mask (B, S)."""
@@ -162,14 +174,15 @@ class TransformerEncoder(Encoder):
 class DecoderLayer(nn.Module):
     """Decoder layer: masked self-attention, cross-attention and feed-forward network."""
 
-    def __init__(self, size: int, heads: int, feedforward: int, residual: Callable[[], Residual]) -> None:
+    def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(size, heads)
-        self.around_attention = residual()
-        self.cross_attention = MultiHeadAttention(size, heads)
-        self.around_cross_attention = residual()
-        self.feedforward = FeedForward(size, feedforward)
-        self.around_feedforward = residual()
+        residual = RESIDUALS[settings.norm]
+        self.attention = MultiHeadAttention(settings.size, settings.heads)
+        self.around_attention = residual(settings)
+        self.cross_attention = MultiHeadAttention(settings.size, settings.heads)
+        self.around_cross_attention = residual(settings)
+        self.feedforward = FeedForward(settings.size, settings.feedforward_size)
+        self.around_feedforward = residual(settings)
 
     def project(self, memory: Memory) -> Memory:
         """Return the memory with this layer's projected keys and values in place of the encoder's."""
@@ -273,11 +286,6 @@ class TransformerDecoder(Decoder):
             attended_layers.append(attended)
         return x, TransformerState(state.source, new_caches, state.step + tokens.shape[1]), attended_layers
 
-    def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
-        """Return logits (B, T, V) of target_in (B, T)."""
-        x, attended = self.hidden_states(encoded, target_in)
-        return Decoded(self.output(x), attended)
-
     def hidden_states(self, encoded: Encoded, target_in: Tensor) -> tuple[Tensor, Attended]:
         """Return the last layer's output, normalised, and the attention."""
         x, _, attended = self.run_tokens(self.start(encoded), target_in)
@@ -341,16 +349,11 @@ def _left_pad_concat(first: Tensor, second: Tensor) -> Tensor:
 def build(settings: TransformerSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the model from its settings; `tie: all` ties only the decoder if the vocabularies differ in size."""
     size = settings.size
-    hidden = 4 * size if settings.feedforward is None else settings.feedforward
-    residual_classes: dict[str, type[Residual]] = {"pre": PreNorm, "post": PostNorm}
     make_positions: dict[str, Callable[[], Positions]] = {
         "sinusoidal": lambda: SinusoidalPositions(size),
         "learned": lambda: LearnedPositions(size, settings.max_positions),
         "none": NoPositions,
     }
-
-    def make_residual() -> Residual:
-        return residual_classes[settings.norm](size, settings.dropout)
 
     def make_final_norm() -> nn.Module:
         return nn.LayerNorm(size) if settings.norm == "pre" else nn.Identity()
@@ -358,12 +361,12 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
     def make_embedding_layer(words: nn.Embedding) -> TransformerEmbedding:
         return TransformerEmbedding(words, make_positions[settings.positions](), settings.dropout)
 
-    target = nn.Embedding(target_size, size, padding_idx=PAD)
+    target = make_embedding(target_size, size)
     shares_embedding = settings.tie == "all" and source_size == target_size
-    source = target if shares_embedding else nn.Embedding(source_size, size, padding_idx=PAD)
+    source = target if shares_embedding else make_embedding(source_size, size)
     output = nn.Linear(size, target_size, bias=False)
-    encoder_layers = [EncoderLayer(size, settings.heads, hidden, make_residual) for _ in range(settings.layers)]
-    decoder_layers = [DecoderLayer(size, settings.heads, hidden, make_residual) for _ in range(settings.layers)]
+    encoder_layers = [EncoderLayer(settings) for _ in range(settings.layers)]
+    decoder_layers = [DecoderLayer(settings) for _ in range(settings.layers)]
     encoder = TransformerEncoder(make_embedding_layer(source), encoder_layers, make_final_norm())
     alignment_head = AlignmentHead(
         settings.align_layer - 1 if isinstance(settings.align_layer, int) else -1,

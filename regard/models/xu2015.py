@@ -13,19 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import NonNegativeFloat
-from regard.models.base import Decoded, Decoder, Encoded, Encoder, Seq2Seq
+from regard.models.base import Decoded, Decoder, Encoded, Encoder, Seq2Seq, make_embedding
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     AdditiveScoreSettings,
-    Bridge,
+    RecurrentEncoder,
     SoftAttentionSettings,
     StepwiseDecoder,
     build_attention,
-    build_encoder,
-    make_embedding,
     tie_weights,
 )
-from regard.nn import Attended, Attention, Memory, Recurrent, State
+from regard.nn import Attended, Attention, Memory, State
 from regard.special_tokens import PAD
 
 
@@ -59,14 +57,12 @@ class XuState(NamedTuple):
 class XuOutput(nn.Module):
     """Output layer p(y_t) ∝ exp(L_o(E y_{t-1} + L_h h_t + L_z ẑ_t)) (eq. 7)."""
 
-    def __init__(
-        self, state_size: int, embedding_size: int, context_size: int, vocabulary_size: int, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, settings: XuBaseSettings, vocabulary_size: int) -> None:
         super().__init__()
-        self.L_h = nn.Linear(state_size, embedding_size)
-        self.L_z = nn.Linear(context_size, embedding_size, bias=False)
-        self.L_o = nn.Linear(embedding_size, vocabulary_size)
-        self.dropout = nn.Dropout(dropout)
+        self.L_h = nn.Linear(settings.size, settings.embedding_size)
+        self.L_z = nn.Linear(settings.memory_size, settings.embedding_size, bias=False)
+        self.L_o = nn.Linear(settings.embedding_size, vocabulary_size)
+        self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, state: Tensor, word: Tensor, context: Tensor) -> Tensor:
         """Return logits (…, V).
@@ -86,20 +82,19 @@ class XuDecoder(StepwiseDecoder):
     The gate β_t = σ(f_β(h_{t-1})) is a scalar (section 4.2.1).
     """
 
-    output: XuOutput
-
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        attention: Attention,
-        recurrent: Recurrent,
-        bridge: Bridge,
-        output: XuOutput,
-        gate: nn.Linear | None,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(embedding, attention, recurrent, bridge, output, dropout)
-        self.gate = gate
+    def __init__(self, settings: XuBaseSettings, target_size: int, attention: Attention) -> None:
+        super().__init__()
+        word_size, memory_size = settings.embedding_size, settings.memory_size
+        self.embedding = make_embedding(target_size, word_size)
+        self.attention = attention
+        output = XuOutput(settings, target_size)
+        self.recurrent = settings.make_recurrent(word_size + memory_size)
+        self.bridge = settings.make_bridge(memory_size)
+        self.output = output
+        self.dropout = nn.Dropout(settings.dropout)
+        self.gate = nn.Linear(settings.size, 1) if settings.gate else None
+        if settings.tie:  # the input of L_o is as wide as an embedding
+            tie_weights(self.embedding, output.L_o, "the output reads")
 
     def start(self, encoded: Encoded) -> XuState:
         """Return h_0 and c_0, computed from the mean annotation (section 3.1.2); the keys are projected here, once."""
@@ -166,26 +161,5 @@ def _doubly_stochastic_penalty(weights: Tensor, source_mask: Tensor, target_mask
 
 def build(settings: XuSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the soft-attention model from its settings."""
-    attention = build_attention(settings, settings.memory_size)
-    decoder = XuDecoder(*build_decoder_parts(settings, target_size, attention))
-    return XuModel(build_encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
-
-
-def build_decoder_parts(
-    settings: XuBaseSettings, target_size: int, attention: Attention
-) -> tuple[nn.Embedding, Attention, Recurrent, Bridge, XuOutput, nn.Linear | None, float]:
-    """Build the submodules of a decoder, in the order of `XuDecoder`'s arguments."""
-    size, word_size, memory_size = settings.size, settings.embedding_size, settings.memory_size
-    words = make_embedding(target_size, word_size)
-    output = XuOutput(size, word_size, memory_size, target_size, settings.dropout)
-    if settings.tie:  # the input of L_o is as wide as an embedding
-        tie_weights(words, output.L_o, "the output reads")
-    return (
-        words,
-        attention,
-        settings.make_recurrent(word_size + memory_size),
-        settings.make_bridge(memory_size),
-        output,
-        nn.Linear(size, 1) if settings.gate else None,
-        settings.dropout,
-    )
+    decoder = XuDecoder(settings, target_size, build_attention(settings, settings.memory_size))
+    return XuModel(RecurrentEncoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)

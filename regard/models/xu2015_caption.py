@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from regard.config import NonNegativeFloat
 from regard.models.base import Seq2Seq
-from regard.models.image_encoder import ImageEncoderSettings, build_image_encoder
+from regard.models.image_encoder import ImageEncoder, ImageEncoderSettings
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import build_score
-from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuModel, build_decoder_parts
+from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuModel
 from regard.models.xu2015_hard import HardAttentionBaseSettings, HardAttentionDecoder, HardAttentionModel
-from regard.nn import Attention, Global, Hard
+from regard.nn import Attention, Global
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +33,14 @@ def build_soft_caption(
     settings: SoftCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
 ) -> Seq2Seq:
     """Build soft attention over grid cells with `source_size` features."""
-    attention_score = build_score(settings, settings.memory_size)
-    decoder = XuDecoder(*build_decoder_parts(settings, target_size, Attention(attention_score, Global())))
-    return XuModel(build_image_encoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
+    attention = Attention(build_score(settings, settings.memory_size), Global())
+    decoder = XuDecoder(settings, target_size, attention)
+    return XuModel(ImageEncoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
 
 
 def build_hard_caption(
     settings: HardCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
 ) -> Seq2Seq:
     """Build hard attention over grid cells with `source_size` features."""
-    attention_score = build_score(settings, settings.memory_size)
-    decoder = HardAttentionDecoder(
-        *build_decoder_parts(settings, target_size, Attention(attention_score, Hard())), settings
-    )
-    return HardAttentionModel(build_image_encoder(settings, source_size), decoder, criterion, settings)
+    decoder = HardAttentionDecoder(settings, target_size)
+    return HardAttentionModel(ImageEncoder(settings, source_size), decoder, criterion)

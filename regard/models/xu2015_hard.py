@@ -22,9 +22,9 @@ from torch.nn import functional as F
 from regard.config import NonNegativeFloat, Probability
 from regard.models.base import Decoded, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import Bridge, RecurrentAttentionSettings, build_encoder, build_score
-from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuOutput, XuState, build_decoder_parts
-from regard.nn import Attended, Attention, Hard, Memory, Recurrent
+from regard.models.rnn_common import RecurrentEncoder, RecurrentSettings, build_score
+from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuState
+from regard.nn import Attended, Attention, Hard, Memory
 from regard.special_tokens import PAD
 
 Estimator = Literal["reinforce", "soft-baseline", "marginal"]
@@ -42,7 +42,7 @@ class HardAttentionBaseSettings(XuBaseSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HardAttentionSettings(HardAttentionBaseSettings, RecurrentAttentionSettings):
+class HardAttentionSettings(HardAttentionBaseSettings, RecurrentSettings):
     """The `model` section of `xu2015-hard`."""
 
 
@@ -51,18 +51,8 @@ class HardAttentionDecoder(XuDecoder):
 
     supports_shared_memory = False  # the context is computed from each row's own memory
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        attention: Attention,
-        recurrent: Recurrent,
-        bridge: Bridge,
-        output: XuOutput,
-        gate: nn.Linear | None,
-        dropout: float,
-        settings: HardAttentionBaseSettings,
-    ) -> None:
-        super().__init__(embedding, attention, recurrent, bridge, output, gate, dropout)
+    def __init__(self, settings: HardAttentionBaseSettings, target_size: int) -> None:
+        super().__init__(settings, target_size, Attention(build_score(settings, settings.memory_size), Hard()))
         self.settings = settings
 
     def uses_marginal(self) -> bool:
@@ -133,15 +123,9 @@ class HardAttentionModel(Seq2Seq):
     baseline: Tensor
     decoder: HardAttentionDecoder
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        decoder: HardAttentionDecoder,
-        criterion: CrossEntropy,
-        settings: HardAttentionBaseSettings,
-    ) -> None:
+    def __init__(self, encoder: Encoder, decoder: HardAttentionDecoder, criterion: CrossEntropy) -> None:
         super().__init__(encoder, decoder, criterion)
-        self.settings = settings
+        self.settings = decoder.settings
         self.register_buffer("baseline", torch.zeros(()))
 
     def decode_and_loss(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Decoded]:
@@ -213,6 +197,5 @@ def attention_entropy(probabilities: Tensor) -> Tensor:
 
 def build(settings: HardAttentionSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the hard-attention model from its settings."""
-    attention = Attention(build_score(settings, settings.memory_size), Hard())
-    decoder = HardAttentionDecoder(*build_decoder_parts(settings, target_size, attention), settings)
-    return HardAttentionModel(build_encoder(settings, source_size), decoder, criterion, settings)
+    decoder = HardAttentionDecoder(settings, target_size)
+    return HardAttentionModel(RecurrentEncoder(settings, source_size), decoder, criterion)

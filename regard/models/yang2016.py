@@ -5,16 +5,15 @@ The GRU is the paper's (section 2.1), with the reset gate after the product, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from regard.config import PositiveInt
-from regard.models.classifier import Classifier, ClassifierOutput, ClassifierSettings
+from regard.models.classifier import POOLING, Classifier, ClassifierOutput, ClassifierSettings
 from regard.models.losses import CrossEntropy
-from regard.nn import HierarchicalAttention, HierarchicalOutput, MaxPooling, MeanPooling, Recurrent, prefix_mask
+from regard.nn import HierarchicalAttention, HierarchicalOutput, prefix_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,21 +53,20 @@ class HierarchicalPooling(nn.Module):
 class YangClassifier(Classifier):
     """Classifier over h_it of words, s_i of sentences, v of the document (eq. 1–10): softmax(W_c v + b_c) (eq. 11)."""
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        recurrent: Recurrent,
-        hierarchy: nn.Module,
-        output: nn.Linear,
-        criterion: CrossEntropy,
-        dropout: float,
-    ) -> None:
+    def __init__(self, settings: YangSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
         super().__init__(criterion)
-        self.embedding = embedding
+        recurrent = settings.make_encoder(settings.embedding_size)
+        width = recurrent.output_size
+        sentence_encoder = settings.make_encoder(width)
+        self.embedding = settings.make_word_embedding(source_size)
         self.recurrent = recurrent
-        self.hierarchy = hierarchy
-        self.output = output
-        self.dropout = nn.Dropout(dropout)
+        self.hierarchy = (
+            HierarchicalAttention(width, settings.context_size, sentence_encoder, width)
+            if settings.pooling == "attention"
+            else HierarchicalPooling(POOLING[settings.pooling](), sentence_encoder)
+        )
+        self.output = nn.Linear(width, target_size)
+        self.dropout = nn.Dropout(settings.dropout)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
         """Return logits (B, L), word weights (B, N, S) and sentence weights (B, N).
@@ -90,23 +88,3 @@ class YangClassifier(Classifier):
         states, _ = self.recurrent(self.dropout(self.embedding(ids[real])), lengths[real])
         padded: Tensor = states.new_zeros(*ids.shape, states.shape[-1]).index_put((real,), states)
         return padded
-
-
-def build(settings: YangSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> YangClassifier:
-    """Build the model from its settings, for a vocabulary size and a number of labels."""
-    recurrent = settings.make_encoder(settings.embedding_size)
-    width = recurrent.output_size
-    sentence_encoder = settings.make_encoder(width)
-    make_hierarchy: dict[str, Callable[[], nn.Module]] = {
-        "attention": lambda: HierarchicalAttention(width, settings.context_size, sentence_encoder, width),
-        "max": lambda: HierarchicalPooling(MaxPooling(), sentence_encoder),
-        "mean": lambda: HierarchicalPooling(MeanPooling(), sentence_encoder),
-    }
-    return YangClassifier(
-        settings.make_word_embedding(source_size),
-        recurrent,
-        make_hierarchy[settings.pooling](),
-        nn.Linear(width, target_size),
-        criterion,
-        settings.dropout,
-    )

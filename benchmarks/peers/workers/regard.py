@@ -20,7 +20,6 @@ from regard.fast import quicken
 from regard.fast.halves.way import halved
 from regard.fast.octets.way import in_bytes, lacking
 from regard.models import Seq2Seq, build
-from regard.models.rnn_common import RecurrentEncoder
 from regard.nn import LSTMCell, Recurrent
 from regard.recipes import TrainingSettings
 from regard.search import SearchOptions, search, search_restricted
@@ -57,8 +56,7 @@ def build_model(kind: str, sizes: ModelSizes) -> Seq2Seq:
         return model
     model = build("luong2015-global", words, words, size=sizes.size, layers=1, reverse=False, dropout=0.0)
     # Half of the decoder's size in each direction, as the peers have it, so that its states are the decoder's first.
-    both = Recurrent(LSTMCell, sizes.size, sizes.size // 2, bidirectional=True)
-    model.encoder = RecurrentEncoder(model.encoder.embedding, both)  # type: ignore[arg-type]
+    model.encoder.recurrent = Recurrent(LSTMCell, sizes.size, sizes.size // 2, bidirectional=True)
     return model
 
 
