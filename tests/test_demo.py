@@ -15,9 +15,7 @@ from support.commands import Command
 from support.corpora import translation_recipes
 from support.training import TINY
 
-from regard.demo import run_demo
-from regard.demo.next_steps import format_next_steps
-from regard.demo.prediction import PredictionDemo
+from regard.demo import PredictionDemo, format_next_steps, run_demo
 from regard.errors import UserError
 from regard.models import build
 from regard.plot import WeightedWords

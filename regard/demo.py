@@ -1,0 +1,234 @@
+"""`regard demo`: train, evaluate and inspect a small model of any task on a synthetic corpus."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.console import log_message
+from regard.data.readers.dispatch import read_all_pairs
+from regard.data.readers.text import Pair
+from regard.errors import UserError
+from regard.evaluate import LengthGroup, read_gold_alignments
+from regard.paths import format_json
+from regard.plot import WeightedWords, format_alignment_matrix
+from regard.recipes import read_recipe
+from regard.report import ReportSample, compute_head_attention, write_heatmap, write_report, write_translation_page
+from regard.runs import Run
+from regard.runs.summary import summarize_run
+from regard.synthetic.corpus import SyntheticCorpus
+from regard.tasks import DevExample, Prediction, Task, get_task
+from regard.training import train
+from regard.translate import Translation, evaluate_translator, load, score_alignments
+
+MAX_TRANSLATION_SAMPLES = 5
+SAMPLE_LENGTHS = range(6, 13)  # long enough to show something, short enough for a screen
+PREDICTION_SAMPLES = 3
+MAX_LISTED_WORDS = 5  # per line of attention weights
+MIN_LISTED_WEIGHT = 0.005  # lower weights would be printed as 0.00
+
+
+class Demo(NamedTuple):
+    """Results of a demo by name, and what `regard demo` prints."""
+
+    results: dict[str, Any]
+    text: str
+
+
+def run_demo(recipe: str, out: Path, **changes: Any) -> Demo:
+    """Write the corpus, train, evaluate and write the report; resume an interrupted demo.
+
+    Args:
+        recipe: Name or path of a recipe.
+        out: Folder of the run.
+        changes: Config overrides with dotted keys, applied after those that make the recipe small.
+    """
+    start = time.monotonic() - (summarize_run(out).seconds or 0.0)  # includes the time before an interruption
+    run, values = Run(out), read_recipe(recipe)
+    if run.exists and run.read_config().get("recipe") != recipe:
+        raise UserError(f"{out} already holds a run of {run.read_config().get('recipe')}; choose another --out")
+    task = get_task(values)
+    corpus = task.write_synthetic_corpus(out / "corpus")
+    overrides = {**corpus.select_overrides(values), **changes}
+    if run.exists and run.list_steps():
+        log_message(f"{out}: resuming from step {run.find_newest_step()}")
+        train(recipe, None, out, resume=True)
+    else:
+        train(recipe, corpus.train, out, dev=corpus.dev, **overrides)
+    demo = (TranslationDemo if task.command == "translate" else PredictionDemo).evaluate(run, corpus)
+    results = {"recipe": recipe, **demo.metrics, "seconds": round(time.monotonic() - start, 1)}
+    demo.write_report(results)
+    document = {**results, "changes": changes, "overrides": overrides}
+    (out / "results.json").write_text(format_json(document, indent=1) + "\n", encoding="utf-8")
+    return Demo(document, demo.format(results))
+
+
+@dataclass(frozen=True)
+class TranslationDemo:
+    """A trained model's metrics, BLEU by sentence length, and sample translations."""
+
+    run: Run
+    metrics: dict[str, Any]
+    by_length: Sequence[LengthGroup]
+    samples: list[ReportSample]
+
+    @classmethod
+    def evaluate(cls, run: Run, corpus: SyntheticCorpus) -> TranslationDemo:
+        """Translate and align the test set."""
+        test = read_all_pairs(corpus.test)
+        translator = load(run.folder)
+        evaluation = evaluate_translator(translator, test, None)
+        gold = read_gold_alignments(corpus.test[0].with_name("test.align"), test)
+        has_attention = evaluation.translations[0].alignment is not None
+        metrics = {
+            "bleu": evaluation.bleu.value,
+            "signature": evaluation.bleu.signature,
+            "chrf": evaluation.chrf.value,
+            "aer": score_alignments(translator.align(test), gold).aer if has_attention else None,
+            "test_pairs": len(test),
+        }
+        samples = [
+            ReportSample(translation, reference, compute_head_attention(translator, translation))
+            for translation, reference in _choose_samples(evaluation.translations, test)
+        ]
+        return cls(run, metrics, evaluation.by_length, samples)
+
+    def write_report(self, results: Mapping[str, Any]) -> None:
+        """Write the heat map of the sample with the most reordering, and the report."""
+        most_reordered = max((sample.translation for sample in self.samples), key=_count_crossing_links)
+        write_heatmap(most_reordered, self.run.folder / "attention.png")
+        write_translation_page(self.run, results, self.samples, self.by_length)
+
+    def format(self, results: Mapping[str, Any]) -> str:
+        """Format samples, metrics and suggested commands for the end of a demo."""
+        folder = self.run.folder
+        alignment_error = "none: this model has no attention" if results["aer"] is None else f"{results['aer']:.3f}"
+        figures = [
+            f"BLEU      {results['bleu']:.1f}  ({results['signature']})",
+            f"AER       {alignment_error}  (against the gold alignments of {results['test_pairs']:,} held-out pairs)",
+            f"heat map  {folder / 'attention.png'}",
+            f"report    {folder / 'report.html'}",
+        ]
+        run, picture = shlex.quote(str(folder)), shlex.quote(str(folder / "picture.png"))
+        commands = format_next_steps(
+            f'{{regard}} plot {run} "The old teacher gives the child a book ." --out {picture}',
+            f'echo "We can not see the dog ." | {{regard}} translate {run} --alignments pharaoh',
+            "{regard} demo --recipe bahdanau2015 --out runs/bahdanau",
+            f"{{regard}} serve {run}",
+        )
+        return "\n\n".join([*map(_format_translation_sample, self.samples), "\n".join(figures), commands])
+
+
+def _choose_samples(translations: Sequence[Translation], test: Sequence[Pair]) -> list[tuple[Translation, str]]:
+    """Return the first test sentences of a length that fits on a screen, with their references."""
+    pairs = zip(translations, test, strict=True)
+    chosen = [(one, pair.target) for one, pair in pairs if len(pair.source.split()) in SAMPLE_LENGTHS]
+    return chosen[:MAX_TRANSLATION_SAMPLES]
+
+
+def _count_crossing_links(translation: Translation) -> int:
+    """Count crossing pairs of alignment links; the more reordering, the more the heat map shows."""
+    links = translation.alignment.pairs if translation.alignment else []
+    return sum(left[0] < right[0] and left[1] > right[1] for left in links for right in links)
+
+
+def _format_translation_sample(sample: ReportSample) -> str:
+    translation = sample.translation
+    lines = [
+        f"source       {translation.source}",
+        f"reference    {sample.reference}",
+        f"translation  {translation.text}",
+    ]
+    alignment = translation.alignment
+    if alignment is not None:
+        lines.append(format_alignment_matrix(alignment.soft, alignment.source, alignment.target))
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class PredictionDemo:
+    """Metrics and sample predictions of a model of any other task, and the files that the metrics are measured on."""
+
+    run: Run
+    task: Task
+    metrics: dict[str, Any]
+    samples: Sequence[tuple[DevExample, Prediction]]
+    test_files: Sequence[Path]
+
+    @classmethod
+    def evaluate(cls, run: Run, corpus: SyntheticCorpus) -> PredictionDemo:
+        """Evaluate the run's model on the test set, and predict a few dev examples."""
+        task = get_task(run.read_config())
+        predictor = task.load(run.folder)
+        examples = list(task.load_dev_set(task.make_config(run.read_config())))[:PREDICTION_SAMPLES]
+        predictions = predictor.predict([example.input for example in examples])
+        samples = list(zip(examples, predictions, strict=True))
+        return cls(run, task, predictor.evaluate(corpus.test), samples, corpus.test)
+
+    def write_report(self, results: Mapping[str, Any]) -> None:
+        """Write the report of the run."""
+        write_report(self.run)
+
+    def format(self, results: Mapping[str, Any]) -> str:
+        """Format samples, metrics and suggested commands for the end of a demo."""
+        samples = [_format_prediction_sample(*sample) for sample in self.samples]
+        values = {name: value for name, value in results.items() if isinstance(value, float)}
+        numbers = [f"{name:<12} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in values.items()]
+        figures = "\n".join([*numbers, f"report       {self.run.folder / 'report.html'}"])
+        run, *test = (shlex.quote(str(path)) for path in (self.run.folder, *self.test_files))
+        commands = format_next_steps(
+            f"{{regard}} evaluate {run} {' '.join(test)}",
+            f"{{regard}} predict {run} {test[0]}",
+            f"{{regard}} serve {run}",
+        )
+        notes = [self.task.demo_note] if self.task.demo_note else []
+        return "\n\n".join([*samples, *notes, figures, commands])
+
+
+def _format_prediction_sample(example: DevExample, prediction: Prediction) -> str:
+    """Format reference, prediction, and the words with the highest attention weights."""
+    lines = [line for line in prediction.make_attention_lines() if max(line.weights, default=0.0) >= MIN_LISTED_WEIGHT]
+    texts = [f"reference    {example.reference_text}", f"model        {prediction.to_text()}"]
+    return "\n".join([*texts, *map(_format_strongest_words, lines)])
+
+
+def _format_strongest_words(line: WeightedWords) -> str:
+    """Format the words of a line that have the highest attention weights."""
+    strongest = sorted(zip(line.weights, line.words, strict=True), key=lambda pair: -pair[0])[:MAX_LISTED_WORDS]
+    words = [f"{word} {weight:.2f}" for weight, word in strongest if weight >= MIN_LISTED_WEIGHT]
+    line_weight = "" if line.weight is None else f" ({line.weight:.2f})"
+    return f"  {line.label}{line_weight}: " + ", ".join(words)
+
+
+def format_next_steps(*commands: str) -> str:
+    """Format `Try next:` with each command; `{regard}` is replaced by the way to call `regard` on this machine."""
+    regard = _find_regard_command()
+    lines = [f"  {command.replace('{regard}', regard)}{_format_install_hint(command)}" for command in commands]
+    return "\n".join(["Try next:", *lines])
+
+
+def _find_regard_command() -> str:
+    script = Path(sys.executable).with_name("regard")  # this environment may not be the activated one
+    if not os.access(script, os.X_OK):
+        return f"{shlex.quote(sys.executable)} -m regard"
+    if (on_path := shutil.which("regard")) and Path(on_path).samefile(script):
+        return "regard"
+    return shlex.quote(str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script))
+
+
+def _format_install_hint(command: str) -> str:
+    """Return a hint if a command needs an extra that is not installed."""
+    if " serve " not in command:
+        return ""
+    try:
+        from regard.serve import serve  # noqa: F401
+    except ModuleNotFoundError:
+        return "   # first: pip install 'regard[serve]'"
+    return ""
