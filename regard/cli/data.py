@@ -2,23 +2,293 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
 from regard.cli.back_translate import back_translate
-from regard.cli.clean import clean
 from regard.cli.distill import distill
 from regard.cli.features import features
-from regard.cli.get import get
-from regard.cli.inspect import inspect
-from regard.cli.make import make
+from regard.cli.stdio import restore_default_sigpipe, show_item_progress
+from regard.errors import UserError, format_suggestion
+
+if TYPE_CHECKING:
+    from regard.corpus.public_corpora import PublicCorpus
+    from regard.data.readers.text import Pair
+
+BAR_WIDTH = 24
+AUTO, ANY = "auto", "any"
+_rule_option, _file_option = (partial(typer.Option, rich_help_panel=panel) for panel in ("Rules", "Files"))
+
+Data = Annotated[
+    list[Path],
+    typer.Argument(
+        help="One file that holds pairs (.tsv, .jsonl, .parquet, .tmx, .xliff, .po), - for a pipe, or two text files."
+    ),
+]
+Source = Annotated[str | None, typer.Option(help="Language of the source, if a file holds several.", metavar="CODE")]
+Target = Annotated[str | None, typer.Option(help="Language of the target.", metavar="CODE")]
+Script = Annotated[
+    str, _rule_option(help="Script: latin, cyrillic, arabic, cjk …; auto: the most frequent; any: no check.")
+]
+_OUT_HELP = "A .tsv or .jsonl file, also .gz, .xz, .zst; - for standard output; give it twice for two text files."
+_RULES_HELP = "Disable a rule: empty, broken, short, long, ratio, copied, letters, script, duplicate; may be repeated."
+
+
+def inspect(
+    data: Data,
+    source: Source = None,
+    target: Target = None,
+    samples: Annotated[int, typer.Option(min=0, help="Number of random pairs to show.")] = 5,
+    seed: Annotated[int, typer.Option(help="Random seed of the samples.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show statistics of a corpus: pairs, duplicates, lengths, scripts, samples, and what `clean` would remove.
+
+    Example: regard data inspect memory.tmx
+    """
+    from regard.corpus.filters import find_main_scripts, make_default_filters
+    from regard.corpus.statistics import CorpusStatistics
+
+    restore_default_sigpipe()
+    first, pairs = _peek_corpus(data, source, target)
+    statistics = CorpusStatistics(make_default_filters(find_main_scripts(first)), samples, seed)
+    for pair in show_item_progress(pairs, "inspecting"):
+        statistics.add_pair(pair)
+    report = statistics.to_dict()
+    typer.echo(json.dumps(report, ensure_ascii=False) if as_json else _format_inspection(report))
+
+
+def _peek_corpus(data: list[Path], source: str | None, target: str | None) -> tuple[list[Pair], Iterator[Pair]]:
+    """Return the first pairs of a corpus, and an iterator over all of them; raise a UserError if there are none."""
+    from regard.corpus.filters import peek_pairs
+    from regard.data.readers import dispatch
+
+    first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
+    if not first:
+        raise dispatch.make_empty_corpus_error(data)
+    return first, pairs
+
+
+def _format_inspection(report: dict[str, Any]) -> str:
+    """Format the report as text."""
+    rows = [
+        ("pairs", f"{report['pairs']:,}"),
+        ("duplicates", f"{report['duplicates']:,} pairs, {report['duplicate_sources']:,} repeated sources"),
+    ]
+    for side in ("source", "target"):
+        rows += [("", ""), *_format_side(side, report[side])]
+    if ratio := report["ratio"]:
+        labels = {"mean": "mean", "median": "median", "p5": "5 %", "p95": "95 %"}
+        words = ", ".join(f"{label} {ratio[name]:.2f}" for name, label in labels.items())
+        rows += [("", ""), ("ratio", f"{words} (target words per source word)")]
+    dropped = ", ".join(f"{rule} {count:,}" for rule, count in report["clean"]["dropped"].items() if count)
+    removed = f" and remove: {dropped}" if dropped else ", everything"
+    rows += [("", ""), ("clean", f"would keep {report['clean']['kept']:,}{removed}")]
+    for sample in report["samples"]:
+        rows += [("", ""), (f"{sample['number']:,}", sample["source"]), ("", sample["target"])]
+    return "\n".join(f"{name:<12}{text}".rstrip() for name, text in rows)
+
+
+def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
+    """Format the statistics of one side, with a histogram of lengths."""
+    rows = [
+        (name, f"{side['characters']:,} characters, {side['distinct_characters']:,} distinct; {side['empty']:,} empty")
+    ]
+    if side["scripts"]:
+        fractions = (f"{script} {_format_percent(fraction)}" for script, fraction in side["scripts"].items())
+        rows.append(("scripts", ", ".join(fractions)))
+    if words := side["words"]:
+        figures = f"mean {words['mean']:.1f}, median {words['median']}, 95 % {words['p95']}, longest {words['max']:,}"
+        rows.append(("words", figures))
+    most = max(side["histogram"].values(), default=0)
+    for label, count in side["histogram"].items():
+        rows.append((f"{label:>9}", f"{'█' * round(BAR_WIDTH * count / most):<{BAR_WIDTH}} {count:,}"))
+    return rows
+
+
+def _format_percent(fraction: float) -> str:
+    """Format a fraction as a percentage; a small one that is not 0 is "< 0.1 %"."""
+    return f"{100 * fraction:.1f} %" if fraction >= 0.001 else "< 0.1 %"
+
+
+def clean(
+    data: Data,
+    out: Annotated[list[Path], _file_option(help=_OUT_HELP)],
+    source: Source = None,
+    target: Target = None,
+    min_words: Annotated[int, _rule_option(min=1, help="Minimum words of each side.")] = 1,
+    max_words: Annotated[int, _rule_option(min=1, help="Maximum words of each side.")] = 200,
+    max_ratio: Annotated[float, _rule_option(min=1, help="Maximum length ratio of the sides, plus 3 words.")] = 3.0,
+    min_letters: Annotated[
+        float, _rule_option(min=0, max=1, help="Minimum fraction of letters among a side's characters.")
+    ] = 0.5,
+    source_script: Script = AUTO,
+    target_script: Script = AUTO,
+    unique_source: Annotated[
+        bool, _rule_option("--unique-source", help="Keep one translation of each source.")
+    ] = False,
+    without: Annotated[list[str] | None, _rule_option(help=_RULES_HELP, metavar="RULE")] = None,
+    force: Annotated[bool, _file_option("--force", help="Overwrite existing files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+) -> None:
+    """Remove pairs that harm training, and report how many for which reason.
+
+    Example: regard data clean memory.tmx --out clean.tsv.gz --max-words 100
+    """
+    from regard.corpus import filters
+    from regard.corpus.writers import STANDARD_OUTPUT, open_pair_writer
+
+    restore_default_sigpipe()
+    first, pairs = _peek_corpus(data, source, target)
+    detected = filters.find_main_scripts(first)
+    scripts = _choose_script(source_script, detected[0]), _choose_script(target_script, detected[1])
+    rules = filters.make_default_filters(
+        scripts,
+        min_words=min_words,
+        max_words=max_words,
+        max_ratio=max_ratio,
+        min_letters=min_letters,
+        unique_source=unique_source,
+    )
+    pipeline = filters.FilterPipeline(filters.exclude_filters(rules, without or []))
+    with open_pair_writer(out, force) as write:
+        for pair in show_item_progress(pairs, "cleaning"):
+            if pipeline.accepts(pair):
+                write(pair)
+    report = {**pipeline.to_dict(), "scripts": dict(zip(("source", "target"), scripts, strict=True))}
+    if as_json:
+        typer.echo(json.dumps(report), err=out == [STANDARD_OUTPUT])
+    else:
+        typer.echo(_format_clean_report(report), err=True)
+
+
+def _choose_script(name: str, detected: str | None) -> str | None:
+    """Return the script that one side must have; None: any script."""
+    from regard.data.languages import check_script_name
+
+    return detected if name == AUTO else None if name == ANY else check_script_name(name)
+
+
+def _format_clean_report(report: dict[str, Any]) -> str:
+    """Format the counts as a table."""
+    rows = [("read", report["read"]), *report["dropped"].items(), ("kept", report["kept"])]
+    width = max(len(f"{count:,}") for _, count in rows)
+    lines = [f"{name:<12}{count:>{width},}  {100 * count / report['read']:5.1f} %" for name, count in rows]
+    scripts = ", ".join(f"{side} {name or 'any'}" for side, name in report["scripts"].items())
+    return "\n".join([*lines, f"scripts     {scripts}"])
+
+
+def get(
+    name: Annotated[
+        str | None, typer.Argument(help="Name of a corpus, or of a sacreBLEU test set such as wmt14-de-en.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the files; default: the name of the corpus.")] = None,
+    mirror: Annotated[
+        str | None, typer.Option("--from", help="Download from this URL, a folder with the same files.", metavar="URL")
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Download a corpus although no checksum is known for it.")
+    ] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the available corpora.")] = False,
+) -> None:
+    """Download a public corpus and verify it; an interrupted download is resumed.
+
+    Example: regard data get multi30k-en-de --out multi30k
+    """
+    from regard.corpus.public_corpora import PUBLIC_CORPORA, download_test_set, find_test_set, list_test_sets
+
+    if show_list:
+        typer.echo(_format_corpus_list(PUBLIC_CORPORA, list_test_sets()))
+        return
+    if name is None:
+        raise UserError("name a corpus; regard data get --list shows all of them")
+    folder = out or Path(name.replace("/", "-"))
+    if name in PUBLIC_CORPORA:
+        files = _download_corpus(PUBLIC_CORPORA[name], folder, mirror, trust)
+    elif find_test_set(name):
+        typer.echo(f"{name}: a test set of sacreBLEU, free for research", err=True)
+        files = download_test_set(name, folder, mirror)
+    elif (swapped := _swap_languages(name)) in PUBLIC_CORPORA:
+        raise UserError(f"unknown corpus {name!r}; use {swapped}, which serves both directions")
+    else:
+        raise UserError(f"unknown corpus {name!r}{format_suggestion(name, PUBLIC_CORPORA)}")
+    for file in files:
+        typer.echo(file)
+
+
+def _swap_languages(name: str) -> str:
+    """Return `corpus-en-de` for `corpus-de-en`."""
+    *first, source, target = ["", *name.split("-")]
+    return "-".join([*first[1:], target, source])
+
+
+def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:
+    """Download, verify and unpack a corpus; return its files. Without `trust`, every checksum must be known."""
+    from regard.console import log_message, make_progress_bar
+    from regard.corpus.download import download_file, read_recorded_checksum, unpack_members
+
+    downloads = []
+    for file in corpus.remote_files:
+        path = folder / "downloads" / file.url.rsplit("/", 1)[-1]
+        url = f"{mirror.rstrip('/')}/{path.name}" if mirror else file.url
+        is_known = file.sha256 or read_recorded_checksum(path.with_name(f"{path.name}.sha256"))
+        if not is_known and not trust:
+            connection = " and plain HTTP can be tampered with" if url.startswith("http://") else ""
+            raise UserError(
+                f"no checksum is known for {url}{connection}, so it cannot be verified; use --trust to download it "
+                f"anyway"
+            )
+        downloads.append((file, url, path))
+    log_message(f"{corpus.description}; {corpus.size}")
+    log_message(f"licence: {corpus.licence}")
+    with make_progress_bar() as progress:
+        for file, url, path in downloads:
+            task = progress.add_task(f"{path.name}, KB", total=None, note="")
+
+            def update_progress(done: int, total: int | None, task: Any = task) -> None:
+                progress.update(task, completed=done >> 10, total=total and total >> 10)
+
+            downloaded = download_file(url, path, file.sha256, update_progress)
+            if not downloaded.had_known_checksum:
+                log_message(
+                    f"{path.name}: not verified, SHA-256 {downloaded.sha256}; recorded in {path}.sha256, and later "
+                    f"downloads are verified against it"
+                )
+            unpack_members(path, {member: (folder / name, edit) for member, (name, edit) in file.members.items()})
+    return [folder / name for name in corpus.list_files()]
+
+
+def _format_corpus_list(corpora: dict[str, PublicCorpus], testsets: list[str]) -> str:
+    """List the corpora, one per line, and the test sets."""
+    width = max(map(len, corpora))
+    lines = [
+        f"{name:<{width}}  {corpus.size:<13}{corpus.description}\n{'':<{width}}  {'':<13}{corpus.licence}"
+        for name, corpus in corpora.items()
+    ]
+    sets = ", ".join(dict.fromkeys(name.split("/")[0] for name in testsets))
+    return "\n".join([*lines, "", f"and sacreBLEU's test sets, followed by their languages (wmt14-de-en): {sets}"])
+
+
+def make(
+    out: Annotated[Path, typer.Option(help="Folder for the files.")],
+    pairs: Annotated[int, typer.Option(help="Training pairs; dev and test have a tenth, at most 1,000 each.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Random seed of the corpus.")] = 1,
+) -> None:
+    """Write the synthetic English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
+
+    Example: regard data make --pairs 20000 --out corpus
+    """
+    from regard.synthetic.translation import write_translation_corpus
+
+    counts = write_translation_corpus(out, pairs, seed)
+    typer.echo(f"{out}: " + ", ".join(f"{name} {count:,} pairs" for name, count in counts.items()))
+
 
 data = typer.Typer(help="Inspect, clean, download and create corpora.", no_args_is_help=True)
-
-
-@data.callback()
-def data_group() -> None:
-    """Inspect, clean, download and create corpora."""
-
-
 for command in (inspect, clean, get, features, make, back_translate, distill):
     data.command()(command)

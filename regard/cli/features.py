@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-NETWORK_PANEL = "Network"
+_network_option = partial(typer.Option, rich_help_panel="Network")
 
 
 def features(
@@ -17,33 +18,27 @@ def features(
     ],
     out: Annotated[Path, typer.Option(help="New folder, for an array and a .jsonl file per input file.")],
     backbone: Annotated[
-        str,
-        typer.Option(
-            help="Network by its torchvision name: vgg19, resnet50, and so on.", rich_help_panel=NETWORK_PANEL
-        ),
+        str, _network_option(help="Network by its torchvision name: vgg19, resnet50, and so on.")
     ] = "vgg19",
     layer: Annotated[
         str | None,
-        typer.Option(
+        _network_option(
             help="Layer whose feature grid is used, such as layer3 of resnet50; default: the last one with a grid (of "
-            "vgg19 features.35, which is conv5_4, 14 × 14 × 512).",
-            rich_help_panel=NETWORK_PANEL,
+            "vgg19 features.35, which is conv5_4, 14 × 14 × 512)."
         ),
     ] = None,
     weights: Annotated[
         str,
-        typer.Option(
+        _network_option(
             help="Weights. pretrained: torchvision's default weights, downloaded once; or a name of torchvision's; a "
-            ".safetensors or .pth file; or random.",
-            rich_help_panel=NETWORK_PANEL,
+            ".safetensors or .pth file; or random."
         ),
     ] = "pretrained",
     side: Annotated[
         int | None,
-        typer.Option(
+        _network_option(
             min=1,
             help="Side in pixels of the center crop that the network gets; default: that of its weights, mostly 224.",
-            rich_help_panel=NETWORK_PANEL,
         ),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
@@ -73,12 +68,10 @@ def features(
     extractor = build_feature_extractor(
         FeatureExtractorOptions(backbone, layer, weights, side, precision), choose_device(device, "--device ")
     )
-    backbone_network = extractor.backbone
-    count = sum(len(file.images) for file in files)
-    grid = " × ".join(map(str, backbone_network.grid))
+    network, count = extractor.backbone, sum(len(file.images) for file in files)
     log_message(
-        f"{count:,} images, {grid} numbers each, of {backbone_network.describe()}: "
-        f"{count_feature_bytes(files, backbone_network) / 1e6:,.1f} MB"
+        f"{count:,} images, {' × '.join(map(str, network.grid))} numbers each, of {network.describe()}: "
+        f"{count_feature_bytes(files, network) / 1e6:,.1f} MB"
     )
     with make_progress_bar() as progress:
         task = progress.add_task("images", total=count, note="")

@@ -110,17 +110,9 @@ def iterate_available_chunks(items: Iterable[T], max_items: int) -> Iterator[lis
             raise received
 
 
-Item = TypeVar("Item")
-ITEMS_PER_UPDATE = 1000
-
-
-def show_item_progress(items: Iterable[Item], description: str) -> Iterator[Item]:
+def show_item_progress(items: Iterable[T], description: str) -> Iterator[T]:
     """Yield the items with a progress bar that counts them, for streams of unknown length."""
     from regard.console import make_progress_bar
 
     with make_progress_bar() as progress:
-        task = progress.add_task(description, total=None, note="")
-        for number, item in enumerate(items):
-            if number % ITEMS_PER_UPDATE == 0:
-                progress.update(task, completed=number)
-            yield item
+        yield from progress.track(items, task_id=progress.add_task(description, total=None, note=""))
