@@ -10,8 +10,8 @@ import typer
 from regard.cli import options
 from regard.cli.options import split_runs
 from regard.cli.stdio import STANDARD_INPUT, iterate_stdin_lines
-from regard.cli.synthetic_pairs import Out, Resume, SyntheticPairsJob
 from regard.cli.translate import find_document, parse_length_penalty
+from regard.cli.translated_pairs import Out, Resume, SyntheticPairsJob
 from regard.errors import UserError
 
 

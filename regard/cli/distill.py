@@ -10,8 +10,8 @@ import typer
 
 from regard.cli import options
 from regard.cli.options import read_pairs, resolve_languages, split_runs
-from regard.cli.synthetic_pairs import LANGUAGE_KEYS, Out, Resume, SyntheticPairsJob
 from regard.cli.translate import parse_length_penalty
+from regard.cli.translated_pairs import LANGUAGE_KEYS, Out, Resume, SyntheticPairsJob
 
 if TYPE_CHECKING:
     from regard.data.readers.text import Pair

@@ -19,10 +19,10 @@ from support.commands import Command, environment
 from support.files import write_jsonl
 from support.training import corpus_files
 
-from regard.cli import synthetic_pairs
+from regard.cli import translated_pairs
 from regard.cli.back_translate import back_translate
 from regard.cli.distill import distill
-from regard.cli.synthetic_pairs import ResumableFile
+from regard.cli.translated_pairs import ResumableFile
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.evaluate import find_nearest_translation
@@ -34,7 +34,7 @@ BATCH_SIZE = 8
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthetic_pairs, "LINES_PER_CHUNK", BATCH_SIZE)
+    monkeypatch.setattr(translated_pairs, "LINES_PER_CHUNK", BATCH_SIZE)
 
 
 @pytest.fixture
@@ -144,9 +144,9 @@ def test_nearest_chooses_the_hypothesis_with_the_best_bleu(run: Run, corpus: Pat
 
 RUN_UNTIL_SIGNAL = """
 import os, signal, sys
-from regard.cli import app, synthetic_pairs
-from regard.cli.synthetic_pairs import ResumableFile
-synthetic_pairs.LINES_PER_CHUNK = {batch_size}
+from regard.cli import app, translated_pairs
+from regard.cli.translated_pairs import ResumableFile
+translated_pairs.LINES_PER_CHUNK = {batch_size}
 write, left = ResumableFile.write, [{batches} + 1]
 def write_or_stop(self, lines, tally):
     if left[0] == 0:
@@ -205,16 +205,16 @@ def test_resume_after_a_signal_is_identical_to_an_uninterrupted_run(
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, command: Callable[[], None], batches: int = 2) -> None:
     """Press Ctrl-C after some batches, while the next one is written."""
-    real = synthetic_pairs.ResumableFile.write
+    real = translated_pairs.ResumableFile.write
 
-    def write_or_interrupt(self: synthetic_pairs.ResumableFile, lines: Sequence[str], tally: Counter[str]) -> None:
+    def write_or_interrupt(self: translated_pairs.ResumableFile, lines: Sequence[str], tally: Counter[str]) -> None:
         if tally["lines"] > batches * BATCH_SIZE:
             self.file.write(b"half a li")
             raise KeyboardInterrupt
         real(self, lines, tally)
 
     with monkeypatch.context() as patched:
-        patched.setattr(synthetic_pairs.ResumableFile, "write", write_or_interrupt)
+        patched.setattr(translated_pairs.ResumableFile, "write", write_or_interrupt)
         with pytest.raises(typer.Exit) as caught:
             command()
     assert caught.value.exit_code == 130
