@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.back_translate import back_translate
-from regard.cli.distill import distill
+from regard.cli.back_translate import back_translate, distill
 from regard.cli.features import features
 from regard.cli.stdio import restore_default_sigpipe, show_item_progress
 from regard.errors import UserError, format_suggestion

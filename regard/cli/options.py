@@ -1,12 +1,14 @@
-"""Command-line options that several commands share, the engine options, and the reading of runs and pairs."""
+"""Command-line options that several commands share, and the runs and sentence pairs that arguments name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -14,15 +16,10 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.data.readers.text import Pair
+    from regard.search import LengthPenalty
     from regard.translate import Options, Translation
 
-
-_search_option, _words_option, _sampling_option, _speed_option = (
-    partial(typer.Option, rich_help_panel=panel) for panel in ("Search", "Words", "Sampling", "Speed")
-)
-
 Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
-NBest = Annotated[int, typer.Option("--n-best", min=1, help="Translations per line, the best first.")]
 Source = Annotated[
     str | None, typer.Option(help="Language code of the source in DATA; default: that of the run.", metavar="CODE")
 ]
@@ -33,89 +30,174 @@ Gold = Annotated[
 GoldFirst = Annotated[
     int | None, typer.Option(min=0, max=1, help="Index of the first word in --gold; default: 0, in NAACL format 1.")
 ]
-Domain = Annotated[str | None, typer.Option(help="Domain tag of the text, for a model trained with data.tags.")]
-Tags = Annotated[bool, typer.Option("--tags", help="Keep inline tags and placeholders, placed by word alignment.")]
 
-LengthPenalty = Annotated[
-    str, _search_option(help="Length penalty: 0 prefers short translations, 1 longer ones; or `average`.")
-]
-CoveragePenalty = Annotated[float, _search_option(help="Coverage penalty for source words without attention.")]
-MaxLength = Annotated[int | None, _search_option(min=1, help="Maximum tokens of a translation.")]
-MinLength = Annotated[int, _search_option(min=1, help="Minimum tokens of a translation.")]
-NoRepeat = Annotated[int | None, _search_option(min=1, help="Forbid repeated n-grams of this length.")]
 
-Prefix = Annotated[str, _words_option(help="Target prefix: the beginning of each translation.")]
-Force = Annotated[
-    list[str] | None, _words_option(help="Word or phrase that each translation must contain; repeatable.")
-]
-Forbid = Annotated[list[str] | None, _words_option(help="Word or phrase that no translation may contain; repeatable.")]
-Glossary = Annotated[Path | None, _words_option(help="Glossary file: term, tab, required translation, one per line.")]
-ReplaceUnknown = Annotated[bool, _words_option("--replace-unknown", help="Replace <unk> by the aligned source word.")]
-Dictionary = Annotated[
-    Path | None, _words_option(help="For --replace-unknown: source word, tab, target word, one per line.")
-]
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter of a command that is a dataclass by an option for each of its fields.
 
-Sample = Annotated[bool, _sampling_option("--sample", help="Sample translations instead of beam search.")]
-Temperature = Annotated[float, _sampling_option(help="Sampling temperature; below 1 favours likely tokens.")]
-TopK = Annotated[int | None, _sampling_option(min=1, help="Sample from the k most probable tokens.")]
-TopP = Annotated[
-    float, _sampling_option(help="Nucleus sampling: sample from the most probable tokens with this total probability.")
-]
-Seed = Annotated[int, _sampling_option(help="Random seed for --sample.")]
+    A field is `name: Annotated[type, typer.Option(…)] = default`; a collection is a repeatable option, and given to the
+    dataclass as a list. `Annotated[Class, "a", "b"]` has options for these fields only.
+    """
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    parameters: list[Parameter] = []
+    for parameter in signature(command, eval_str=True).parameters.values():
+        is_annotated = get_origin(parameter.annotation) is Annotated
+        cls, *names = get_args(parameter.annotation) if is_annotated else [parameter.annotation]
+        if not is_dataclass(cls):
+            parameters.append(parameter)
+            continue
+        annotations = get_type_hints(cls, include_extras=True)
+        chosen = [field for field in fields(cls) if not names or field.name in names]
+        groups[parameter.name] = cls, [field.name for field in chosen]
+        parameters += [_make_option(field, annotations[field.name]) for field in chosen]
+
+    @wraps(command)
+    def run_command(*arguments: Any, **values: Any) -> None:
+        for name, (cls, options) in groups.items():
+            given = {option: values.pop(option, None) for option in options}
+            values[name] = cls(**{option: value for option, value in given.items() if value is not None})
+        command(*arguments, **values)
+
+    run_command.__dict__["__signature__"] = Signature(parameters)
+    return run_command
+
+
+def _make_option(field: Field[Any], annotation: Any) -> Parameter:
+    default, (value_type, *option) = field.default, get_args(annotation)
+    if default is MISSING or isinstance(default, tuple):  # a collection
+        default, value_type = None, list[str] | None
+    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[value_type, *option])
+
+
+_search_option, _words_option, _sampling_option, _speed_option = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Search", "Words", "Sampling", "Speed")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchArguments:
+    """Options of `regard.translate.Options` as a command line spells them."""
+
+    length_penalty: Annotated[
+        str, _search_option(help="Length penalty: 0 prefers short translations, 1 longer ones; or `average`.")
+    ] = "0.6"
+    coverage_penalty: Annotated[float, _search_option(help="Coverage penalty for source words without attention.")] = (
+        0.0
+    )
+    max_length: Annotated[int | None, _search_option(min=1, help="Maximum tokens of a translation.")] = None
+    min_length: Annotated[int, _search_option(min=1, help="Minimum tokens of a translation.")] = 1
+    no_repeat: Annotated[int | None, _search_option(min=1, help="Forbid repeated n-grams of this length.")] = None
+    prefix: Annotated[str, _words_option(help="Target prefix: the beginning of each translation.")] = ""
+    force: Annotated[
+        Sequence[str], _words_option(help="Word or phrase that each translation must contain; repeatable.")
+    ] = ()
+    forbid: Annotated[
+        Sequence[str], _words_option(help="Word or phrase that no translation may contain; repeatable.")
+    ] = ()
+    glossary: Annotated[
+        Path | None, _words_option(help="Glossary file: term, tab, required translation, one per line.")
+    ] = None
+    replace_unknown: Annotated[
+        bool, _words_option("--replace-unknown", help="Replace <unk> by the aligned source word.")
+    ] = False
+    dictionary: Annotated[
+        Path | None, _words_option(help="For --replace-unknown: source word, tab, target word, one per line.")
+    ] = None
+    sample: Annotated[bool, _sampling_option("--sample", help="Sample translations instead of beam search.")] = False
+    temperature: Annotated[float, _sampling_option(help="Sampling temperature; below 1 favours likely tokens.")] = 1.0
+    top_k: Annotated[int | None, _sampling_option(min=1, help="Sample from the k most probable tokens.")] = None
+    top_p: Annotated[
+        float,
+        _sampling_option(help="Nucleus sampling: sample from the most probable tokens with this total probability."),
+    ] = 1.0
+    seed: Annotated[int, _sampling_option(help="Random seed for --sample.")] = 1
+
+    def parse(self, **other_options: Any) -> Options:
+        """Return the options for the translator, together with others; read the glossary and the dictionary."""
+        from regard.translate import Options
+
+        parsed = {
+            "length_penalty": _parse_length_penalty(self.length_penalty),
+            "glossary": read_two_column_file(self.glossary),
+            "dictionary": read_two_column_file(self.dictionary),
+            "replace_unknown": self.replace_unknown or self.dictionary is not None,
+        }
+        return Options(**vars(self) | parsed | other_options)
+
+
+def _parse_length_penalty(argument: str) -> LengthPenalty:
+    if argument == "average":
+        return "average"
+    try:
+        return float(argument)
+    except ValueError:
+        raise UserError(f"--length-penalty must be a number or 'average', not {argument!r}") from None
+
+
+def read_two_column_file(path: Path | None) -> dict[str, str]:
+    """Read a glossary or dictionary: term, tab, translation, one per line."""
+    from regard.data.readers.text import iterate_lines
+
+    if path is None:
+        return {}
+    entries = {}
+    for number, line in enumerate(iterate_lines(path), 1):
+        if line.strip():
+            left, tab, right = line.partition("\t")
+            if not tab or not left.strip() or not right.strip():
+                raise UserError(f"{path}:{number}: a line must be a term, a tab and its translation, not {line!r}")
+            entries[left.strip()] = right.strip()
+    return entries
+
 
 AUTO, RAY = "auto", "ray"
-
-EngineName = Annotated[
-    str,
-    _speed_option(
-        "--engine",
-        help="Decoding backend. `torch`; `onnx`: ONNX Runtime on the CPU; `ctranslate2`: on the CPU, for Transformers; "
-        "`auto`: what `regard export` wrote, else torch (with `--precision int8` torch first, if possible); `ray`: "
-        "workers on a Ray cluster, for millions of lines.",
-    ),
-]
-Precision = Annotated[
-    str | None,
-    _speed_option(
-        help="`fp32`, or `int8`: faster, with nearly the same translations; with torch for Transformers only."
-    ),
-]
-Shortlist = Annotated[
-    bool,
-    _speed_option(
-        "--shortlist",
-        help="Restrict the output vocabulary to the shortlist of `regard export --to shortlist`: faster, with nearly "
-        "the same translations; for torch and onnx on a CPU.",
-    ),
-]
-Workers = Annotated[
-    int | None, _speed_option(min=1, help="Workers of --engine ray; default: one per GPU, or one per core.")
-]
 TranslateChunks = Callable[[Iterable[Sequence[str]]], Iterator[list["Translation"]]]
 
 
-class EngineOptions(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
     """Options that choose the decoding backend."""
 
-    name: str
-    precision: str | None
-    workers: int | None
-    shortlist: bool = False
+    engine: Annotated[
+        str,
+        _speed_option(
+            help="Decoding backend. `torch`; `onnx`: ONNX Runtime on the CPU; `ctranslate2`: on the CPU, for "
+            "Transformers; `auto`: what `regard export` wrote, else torch (with `--precision int8` torch first, if "
+            "possible); `ray`: workers on a Ray cluster, for millions of lines."
+        ),
+    ] = AUTO
+    precision: Annotated[
+        str | None,
+        _speed_option(
+            help="`fp32`, or `int8`: faster, with nearly the same translations; with torch for Transformers only."
+        ),
+    ] = None
+    shortlist: Annotated[
+        bool,
+        _speed_option(
+            "--shortlist",
+            help="Restrict the output vocabulary to the shortlist of `regard export --to shortlist`: faster, with "
+            "nearly the same translations; for torch and onnx on a CPU.",
+        ),
+    ] = False
+    workers: Annotated[
+        int | None, _speed_option(min=1, help="Workers of --engine ray; default: one per GPU, or one per core.")
+    ] = None
 
     def check(self) -> None:
         """Raise UserError for engine options that do not exist or cannot be combined."""
         from regard.translate import backends
         from regard.translate.backends.base import check_engine_options
 
-        if self.name not in (*backends.ENGINES, RAY):
-            raise UserError(f"--engine must be one of {', '.join(backends.ENGINES)} and {RAY}, not {self.name!r}")
-        if self.workers is not None and self.name != RAY:
-            raise UserError(f"--workers is for --engine {RAY}; --engine {self.name} has no workers")
-        if self.precision is not None and self.name == RAY:
+        if self.engine not in (*backends.ENGINES, RAY):
+            raise UserError(f"--engine must be one of {', '.join(backends.ENGINES)} and {RAY}, not {self.engine!r}")
+        if self.workers is not None and self.engine != RAY:
+            raise UserError(f"--workers is for --engine {RAY}; --engine {self.engine} has no workers")
+        if self.precision is not None and self.engine == RAY:
             raise UserError(f"--precision is not for --engine {RAY}, whose workers use {backends.TORCH}")
-        if self.shortlist and self.name == RAY:
+        if self.shortlist and self.engine == RAY:
             raise UserError(f"--shortlist is not for --engine {RAY}")
-        check_engine_options(AUTO if self.name == RAY else self.name, self.precision, self.shortlist)
+        check_engine_options(AUTO if self.engine == RAY else self.engine, self.precision, self.shortlist)
 
     @contextmanager
     def open_translator(self, folders: Sequence[Path], translation_options: Options) -> Iterator[TranslateChunks]:
@@ -123,7 +205,7 @@ class EngineOptions(NamedTuple):
         from regard.translate import load
 
         self.check()
-        if self.name == RAY:
+        if self.engine == RAY:
             from regard.runs import Run
             from regard.translate.backends.ray import open_worker_pool
 
@@ -132,7 +214,7 @@ class EngineOptions(NamedTuple):
             with open_worker_pool(folders, translation_options, self.workers) as pool:
                 yield pool.translate_chunks
             return
-        translator = load(*folders, engine=self.name, precision=self.precision, shortlist=self.shortlist)
+        translator = load(*folders, engine=self.engine, precision=self.precision, shortlist=self.shortlist)
         compiled = translator.compile_options(translation_options)
         yield lambda chunks: (translator.translate_chunk(texts, compiled) for texts in chunks)
 
@@ -189,6 +271,8 @@ def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
     """Return what `read_pairs` yields; no pair at all is a UserError."""
     from regard.data.readers.dispatch import make_empty_corpus_error
 
+    if not files:
+        raise UserError("no sentence pairs: name, after the run, one file that holds pairs or two text files")
     pairs = list(read_pairs(runs, files, source, target))
     if not any(pair.source.strip() and pair.target.strip() for pair in pairs):
         raise make_empty_corpus_error(files)

@@ -5,65 +5,59 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli import options
-from regard.cli.options import TranslateChunks, resolve_languages, split_runs
+from regard.cli.options import (
+    Beam,
+    EngineOptions,
+    SearchArguments,
+    TranslateChunks,
+    expand_options,
+    resolve_languages,
+    split_runs,
+)
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks, read_line_chunks
 from regard.errors import UserError
 from regard.paths import format_json
 
 if TYPE_CHECKING:
-    from regard.search import LengthPenalty
     from regard.translate import Alignment, Translation
 
 
 LINES_PER_CHUNK = 512  # lines that are sorted by length together
 
 
+@expand_options
 def translate(
     runs: Annotated[
         list[Path], typer.Argument(help="One run, or several as an ensemble; then a file, or standard input.")
     ],
-    beam: options.Beam = 5,
-    n_best: options.NBest = 1,
+    beam: Beam = 5,
+    n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations per line, the best first.")] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per line: text, tokens, score, alignment.")
     ] = False,
     alignments: Annotated[str | None, typer.Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
-    tags: options.Tags = False,
-    domain: options.Domain = None,
-    length_penalty: options.LengthPenalty = "0.6",
-    coverage_penalty: options.CoveragePenalty = 0.0,
-    max_length: options.MaxLength = None,
-    min_length: options.MinLength = 1,
-    no_repeat: options.NoRepeat = None,
-    prefix: options.Prefix = "",
-    force: options.Force = None,
-    forbid: options.Forbid = None,
-    glossary: options.Glossary = None,
-    replace_unknown: options.ReplaceUnknown = False,
-    dictionary: options.Dictionary = None,
-    sample: options.Sample = False,
-    temperature: options.Temperature = 1.0,
-    top_k: options.TopK = None,
-    top_p: options.TopP = 1.0,
-    seed: options.Seed = 1,
-    engine_name: options.EngineName = options.AUTO,
-    precision: options.Precision = None,
-    shortlist: options.Shortlist = False,
-    workers: options.Workers = None,
+    tags: Annotated[
+        bool, typer.Option("--tags", help="Keep inline tags and placeholders, placed by word alignment.")
+    ] = False,
+    domain: Annotated[
+        str | None, typer.Option(help="Domain tag of the text, for a model trained with data.tags.")
+    ] = None,
+    *,
+    search: SearchArguments,
+    engine_options: EngineOptions,
 ) -> None:
     """Translate a file or standard input line by line, or a document (.html, .md, .xliff, .po, .docx …) as a whole.
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
     from regard.console import log_message
-    from regard.translate import Options
 
     if alignments not in (None, "pharaoh"):
         raise UserError(f"--alignments must be 'pharaoh', not {alignments!r}")
@@ -78,36 +72,20 @@ def translate(
     if document and (as_json or alignments or n_best > 1):
         raise UserError(f"{document} is a document; --json, --alignments and --n-best are for lines of text")
     output_format = "json" if as_json else "pharaoh" if alignments else "text"
-    translation_options = Options(
+    translation_options = search.parse(
         beam=beam,
         n_best=n_best,
         alignments=output_format != "text",
         tags=tags or document is not None,
         domain=domain,
-        length_penalty=parse_length_penalty(length_penalty),
-        coverage_penalty=coverage_penalty,
-        max_length=max_length,
-        min_length=min_length,
-        no_repeat=no_repeat,
-        prefix=prefix,
-        force=force or (),
-        forbid=forbid or (),
-        glossary=read_two_column_file(glossary),
-        replace_unknown=replace_unknown or dictionary is not None,
-        dictionary=read_two_column_file(dictionary),
-        sample=sample,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
     )
-    open_translator = options.EngineOptions(engine_name, precision, workers, shortlist).open_translator
+    open_translator = partial(engine_options.open_translator, folders, translation_options)
     if document:
-        with exit_on_broken_pipe(), open_translator(folders, translation_options) as translate_chunks:
+        with exit_on_broken_pipe(), open_translator() as translate_chunks:
             write_translated_document(document, translate_chunks, resolve_languages(folders[:1], None, None))
         return
     chunks, writer = read_line_chunks(files, LINES_PER_CHUNK), TranslationWriter(n_best, output_format, tags)
-    with exit_on_broken_pipe(), open_translator(folders, translation_options) as translate_chunks:
+    with exit_on_broken_pipe(), open_translator() as translate_chunks:
         for translations in show_line_progress(translate_chunks(chunks)):
             writer.write(translations)
     counts = writer.counts
@@ -115,32 +93,6 @@ def translate(
         log_message(f"{counts.truncated} of {counts.total:,} translations were cut off at the maximum length")
     for warning in writer.iterate_warnings():
         log_message(f"warning: {warning}")
-
-
-def parse_length_penalty(argument: str) -> LengthPenalty:
-    """Parse --length-penalty."""
-    if argument == "average":
-        return "average"
-    try:
-        return float(argument)
-    except ValueError:
-        raise UserError(f"--length-penalty must be a number or 'average', not {argument!r}") from None
-
-
-def read_two_column_file(path: Path | None) -> dict[str, str]:
-    """Read a glossary or dictionary: term, tab, translation, one per line."""
-    from regard.data.readers.text import iterate_lines
-
-    if path is None:
-        return {}
-    entries = {}
-    for number, line in enumerate(iterate_lines(path), 1):
-        if line.strip():
-            left, tab, right = line.partition("\t")
-            if not tab or not left.strip() or not right.strip():
-                raise UserError(f"{path}:{number}: a line must be a term, a tab and its translation, not {line!r}")
-            entries[left.strip()] = right.strip()
-    return entries
 
 
 def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Translation]]:

@@ -1,4 +1,4 @@
-"""Writing of translated training pairs, resumably, for `regard data back-translate` and `regard data distill`."""
+"""Write training pairs that a model translated, resumably: `regard data back-translate` and `regard data distill`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -15,10 +15,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli import options
+from regard.cli.options import EngineOptions, TranslateChunks
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks
 from regard.cli.translate import LINES_PER_CHUNK, show_line_progress
 from regard.errors import UserError, short_repr
+from regard.paths import write_atomically
 from regard.runs.run import lock_file
 
 if TYPE_CHECKING:
@@ -60,33 +61,32 @@ class ResumableFile:
                 f"{self.out} was started before and has reached line {lines:,}: continue with --resume, or remove "
                 f"{self.partial_path} and {self.state_path} to start again"
             )
-        self.file = self.partial_path.open("ab")
-        lock_file(self.file, f"another process is writing {self.out}; wait for it, or choose another --out")
+        self._open("ab", "wait for it, or choose another --out")
         self.file.truncate(0)
         self.write([], self.counts)
         return self
 
-    def resume(self, optional_keys: Collection[str] = ()) -> ResumableFile:
-        """Continue an interrupted file; raise UserError if the job has changed.
-
-        `optional_keys` of the job are compared only if the state file has them: earlier versions did not write them.
-        """
+    def resume(self) -> ResumableFile:
+        """Continue an interrupted file; raise UserError if the job has changed."""
         if not self.state_path.exists():
             raise UserError(f"nothing to resume: {self.out} was not started, or it is finished; leave out --resume")
         state = self._read_state()
-        missing = set(optional_keys) - set(state["job"])
-        job = {key: value for key, value in self.job.items() if key not in missing}
+        unrecorded = set(LANGUAGE_KEYS) - set(state["job"])  # by earlier versions
+        job = {key: value for key, value in self.job.items() if key not in unrecorded}
         differences = _describe_differences(state["job"], job)
         if differences:
             raise UserError(f"{self.out} can be resumed only with the same options and data: {'; '.join(differences)}")
         if not self.partial_path.exists() or self.partial_path.stat().st_size < state["bytes"]:
             raise UserError(f"{self.partial_path} is shorter than {self.state_path} says; remove both to start again")
-        self.file = self.partial_path.open("r+b")
-        lock_file(self.file, f"another process is writing {self.out}; wait for it")
+        self._open("r+b", "wait for it")
         self.file.truncate(state["bytes"])
         self.file.seek(state["bytes"])
         self.counts = Counter(state["tally"])
         return self
+
+    def _open(self, mode: str, advice: str) -> None:
+        self.file = self.partial_path.open(mode)
+        lock_file(self.file, f"another process is writing {self.out}; {advice}")
 
     def iterate_rows(self) -> Iterator[str]:
         """Yield the lines that were written before."""
@@ -108,10 +108,8 @@ class ResumableFile:
         self.file.write("".join(line + "\n" for line in lines).encode())
         self.file.flush()
         os.fsync(self.file.fileno())
-        temporary = self.state_path.with_name(f"{self.state_path.name}.part")
-        document = {"job": self.job, "bytes": self.file.tell(), "tally": counts}
-        temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
-        temporary.replace(self.state_path)
+        state = {"job": self.job, "bytes": self.file.tell(), "tally": counts}
+        write_atomically(self.state_path, json.dumps(state, ensure_ascii=False))
         self.counts = counts
 
     def finish(self) -> None:
@@ -136,7 +134,7 @@ TSV_WHITESPACE = str.maketrans("\t\n\r", "   ")  # a tab in a text would end its
 BLANK_LINES = "blank lines"
 TRUNCATED_TRANSLATIONS = "translations that did not come to an end"
 EMPTY_TRANSLATIONS = "translations without a word"
-LANGUAGE_KEYS = ("source", "target")  # of a job; missing in jobs of earlier versions
+LANGUAGE_KEYS = ("source", "target")  # of a job
 CHUNKS_PER_LOG_LINE = 20  # without a terminal for a progress bar
 
 Out = Annotated[
@@ -144,17 +142,16 @@ Out = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the same command after an interruption.")]
 
-
 PairMaker = Callable[["Pair", list[str]], Iterable[tuple[str, str]]]  # pair, translations of its source -> new pairs
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntheticPairsJob:
+class TranslatedPairsJob:
     """A back-translation or distillation job: models, options, output file and resuming."""
 
     folders: Sequence[Path]
     translation_options: Options
-    engine_options: options.EngineOptions
+    engine_options: EngineOptions
     provenance: dict[str, Any]  # recorded in the state file: a job is resumed only with the same values
     out: Path | None
     resume: bool
@@ -172,15 +169,21 @@ class SyntheticPairsJob:
 
         open_translator = self.engine_options.open_translator
         with self._open_output() as output:
-            counts = output.counts if output else Counter[str]()
-            self._skip_finished((pair.source for pair in pairs), source_column, output)
+            counts = Counter[str]()
+            if output:
+                counts = output.counts
+                _skip_finished((pair.source for pair in pairs), source_column, output)
             try:
                 with exit_on_broken_pipe(), open_translator(self.folders, self.translation_options) as translate_chunks:
                     for chunk, translations in _iterate_translated_chunks(pairs, translate_chunks):
                         new_counts = counts.copy()  # replaces the counts when the rows are written
                         rows = _make_rows(chunk, translations, make_pairs, new_counts)
                         new_counts.update(lines=len(chunk), pairs=len(rows))
-                        _write_rows(rows, new_counts, output)
+                        if output:
+                            output.write(rows, new_counts)
+                        else:
+                            sys.stdout.write("".join(row + "\n" for row in rows))
+                            sys.stdout.flush()
                         counts = new_counts
                         _log_progress(counts)
             except KeyboardInterrupt:
@@ -197,42 +200,38 @@ class SyntheticPairsJob:
 
     def _open_output(self) -> ResumableFile | nullcontext[None]:
         """Open the output file, new or resumed; None for standard output."""
-        if self.out is None:
-            return nullcontext(None)
-        job = {"models": self._find_checkpoints(), "options": asdict(self.translation_options)}
-        output = ResumableFile(self.out, self.provenance | job)
-        return output.resume(optional_keys=LANGUAGE_KEYS) if self.resume else output.start_new()
-
-    def _find_checkpoints(self) -> list[str]:
-        """Return the checkpoints that translate; a resumed job must use the same ones."""
         from regard.runs import Run
 
+        if self.out is None:
+            return nullcontext(None)
         runs = [Run(folder.resolve()) for folder in self.folders]
-        return [str(run.checkpoint_folder(run.find_best_step())) for run in runs]
+        checkpoints = [str(run.checkpoint_folder(run.find_best_step())) for run in runs]
+        job = {"models": checkpoints, "options": asdict(self.translation_options)}
+        output = ResumableFile(self.out, self.provenance | job)
+        return output.resume() if self.resume else output.start_new()
 
-    def _skip_finished(self, sources: Iterator[str], source_column: int, output: ResumableFile | None) -> None:
-        """Skip finished sources, and check that the written pairs have them in `source_column`."""
-        if output is None:
-            return
-        num_read, lines, rows = 0, output.counts["lines"], output.iterate_rows()
-        row = next(rows, None)
-        for source in islice(sources, lines):
-            num_read += 1
-            column = [source.translate(TSV_WHITESPACE)]
-            while row is not None and row.split("\t")[source_column : source_column + 1] == column:
-                row = next(rows, None)
-        if num_read < lines:
-            raise UserError(f"{self.out} has reached line {lines:,}, but the input has only {num_read:,} lines")
-        if row is not None:
-            raise UserError(
-                f"{self.out} was started with other text, or in the other direction: {short_repr(row)} does not come "
-                f"from the first {lines:,} lines of the input; remove {output.partial_path} and {output.state_path} "
-                f"to start again"
-            )
+
+def _skip_finished(sources: Iterator[str], source_column: int, output: ResumableFile) -> None:
+    """Skip finished sources, and check that the written pairs have them in `source_column`."""
+    num_read, lines, rows = 0, output.counts["lines"], output.iterate_rows()
+    row = next(rows, None)
+    for source in islice(sources, lines):
+        num_read += 1
+        column = [source.translate(TSV_WHITESPACE)]
+        while row is not None and row.split("\t")[source_column : source_column + 1] == column:
+            row = next(rows, None)
+    if num_read < lines:
+        raise UserError(f"{output.out} has reached line {lines:,}, but the input has only {num_read:,} lines")
+    if row is not None:
+        raise UserError(
+            f"{output.out} was started with other text, or in the other direction: {short_repr(row)} does not come "
+            f"from the first {lines:,} lines of the input; remove {output.partial_path} and {output.state_path} to "
+            f"start again"
+        )
 
 
 def _iterate_translated_chunks(
-    pairs: Iterator[Pair], translate_chunks: options.TranslateChunks
+    pairs: Iterator[Pair], translate_chunks: TranslateChunks
 ) -> Iterator[tuple[list[Pair], list[Translation]]]:
     """Yield chunks of pairs with the translations of their sources; an engine may read several chunks ahead."""
     pending: deque[list[Pair]] = deque()
@@ -264,14 +263,6 @@ def _make_rows(
             counts[EMPTY_TRANSLATIONS if translation.ended else TRUNCATED_TRANSLATIONS] += 1
         rows += ["\t".join(side.translate(TSV_WHITESPACE) for side in sides) for sides in make_pairs(pair, texts)]
     return rows
-
-
-def _write_rows(rows: list[str], counts: Counter[str], output: ResumableFile | None) -> None:
-    if output:
-        output.write(rows, counts)
-        return
-    sys.stdout.write("".join(row + "\n" for row in rows))
-    sys.stdout.flush()
 
 
 def _log_progress(counts: Counter[str]) -> None:

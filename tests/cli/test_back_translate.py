@@ -20,8 +20,7 @@ from support.files import write_jsonl
 from support.training import corpus_files
 
 from regard.cli import translated_pairs
-from regard.cli.back_translate import back_translate
-from regard.cli.distill import distill
+from regard.cli.back_translate import back_translate, distill
 from regard.cli.translated_pairs import ResumableFile
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
@@ -314,7 +313,7 @@ def test_invalid_options_are_refused(run: Run, monolingual_text: Path, tmp_path:
     with pytest.raises(UserError, match="not nothing"):
         distill([run.folder], out=tmp_path / "back.tsv")
     with pytest.raises(UserError, match="--engine must be one of auto, torch, onnx, ctranslate2 and ray"):
-        distill([run.folder, monolingual_text, monolingual_text], out=tmp_path / "back.tsv", engine_name="spark")
+        distill([run.folder, monolingual_text, monolingual_text], out=tmp_path / "back.tsv", engine="spark")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mono.en"]
 
 

@@ -227,4 +227,4 @@ def test_shortlist_is_not_used_without_support_of_the_model_or_on_a_gpu(
 )
 def test_engines_without_shortlists_say_so(engine: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        EngineOptions(engine, None, None, shortlist=True).check()
+        EngineOptions(engine=engine, shortlist=True).check()
