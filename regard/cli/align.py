@@ -51,7 +51,7 @@ def align(
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
     from regard.console import log_message
-    from regard.evaluate import compute_gold_alignment_score, format_pharaoh, grow_diag_final_and, read_gold_alignments
+    from regard.evaluate import compute_alignment_score, format_pharaoh, grow_diag_final_and, read_gold_alignments
     from regard.translate import load
 
     restore_default_sigpipe()
@@ -89,7 +89,7 @@ def align(
             sys.stdout.write((format_json(document) if as_json else format_pharaoh(links)) + "\n")
         sys.stdout.flush()
     if gold_alignments is not None:
-        rates = compute_gold_alignment_score(all_links, gold_alignments)
+        rates = compute_alignment_score(all_links, gold_alignments)
         log_message(f"aer {rates.aer:.4f}, precision {rates.precision:.4f}, recall {rates.recall:.4f}")
 
 

@@ -6,11 +6,15 @@ from regard.evaluate.alignment_error_rate import (
     GoldAlignment,
     aer,
     compute_alignment_score,
-    compute_gold_alignment_score,
     read_gold_alignments,
 )
-from regard.evaluate.chunking import are_chunk_labels, count_chunks, find_chunks, sum_chunk_counts
-from regard.evaluate.classification import ConfusionMatrix
+from regard.evaluate.label_metrics import (
+    ConfusionMatrix,
+    are_chunk_labels,
+    count_chunks,
+    find_chunks,
+    sum_chunk_counts,
+)
 from regard.evaluate.symmetrization import grow_diag_final_and
 from regard.evaluate.translation_metrics import (
     LengthGroup,
@@ -18,9 +22,7 @@ from regard.evaluate.translation_metrics import (
     TranslationScores,
     bleu,
     bleu_by_length,
-    bleu_multi_reference,
     chrf,
-    chrf_multi_reference,
     compare_systems,
     find_nearest_translation,
     score_translations,
@@ -39,12 +41,9 @@ __all__ = [
     "are_chunk_labels",
     "bleu",
     "bleu_by_length",
-    "bleu_multi_reference",
     "chrf",
-    "chrf_multi_reference",
     "compare_systems",
     "compute_alignment_score",
-    "compute_gold_alignment_score",
     "count_chunks",
     "find_chunks",
     "find_nearest_translation",

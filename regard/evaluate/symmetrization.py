@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from operator import itemgetter
 
 from regard.data.readers.text import Link
 
 _NEIGHBOUR_OFFSETS = ((0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (1, -1), (-1, 1), (1, 1))
-
-
-class _GrowingAlignment:
-    """A growing set of links, and the aligned words."""
-
-    def __init__(self, links: AbstractSet[Link]) -> None:
-        self.links = set(links)
-        self.sources = {source for source, _ in links}
-        self.targets = {target for _, target in links}
-
-    def add_link(self, link: Link) -> None:
-        """Add a link and mark its words as aligned."""
-        self.links.add(link)
-        self.sources.add(link[0])
-        self.targets.add(link[1])
-
-    def count_unaligned_words(self, link: Link) -> int:
-        """Return the number of a link's two words (0 to 2) that are not aligned yet."""
-        return (link[0] not in self.sources) + (link[1] not in self.targets)
+_get_target_and_source = itemgetter(1, 0)
 
 
 def grow_diag_final_and(forward: AbstractSet[Link], backward: AbstractSet[Link]) -> set[Link]:
@@ -34,18 +17,28 @@ def grow_diag_final_and(forward: AbstractSet[Link], backward: AbstractSet[Link])
     A neighbour is added if it aligns a word that is still unaligned. Links grow in place, target word by target word,
     as in the pseudo-code of Koehn et al.
     """
-    union, alignment = forward | backward, _GrowingAlignment(forward & backward)
+    union, links = forward | backward, set(forward & backward)
+    sources, targets = {source for source, _ in links}, {target for _, target in links}
+
+    def count_unaligned_words(link: Link) -> int:
+        return (link[0] not in sources) + (link[1] not in targets)
+
+    def add_link(link: Link) -> None:
+        links.add(link)
+        sources.add(link[0])
+        targets.add(link[1])
+
     num_links_before = -1
-    while num_links_before < len(alignment.links):
-        num_links_before = len(alignment.links)
-        for target, source in sorted((target, source) for source, target in union):
-            if (source, target) in alignment.links:
+    while num_links_before < len(links):
+        num_links_before = len(links)
+        for source, target in sorted(union, key=_get_target_and_source):
+            if (source, target) in links:
                 for source_offset, target_offset in _NEIGHBOUR_OFFSETS:
                     link = source + source_offset, target + target_offset
-                    if link in union and link not in alignment.links and alignment.count_unaligned_words(link):
-                        alignment.add_link(link)
+                    if link in union and link not in links and count_unaligned_words(link):
+                        add_link(link)
     for direction in (forward, backward):
-        for target, source in sorted((target, source) for source, target in direction):
-            if alignment.count_unaligned_words((source, target)) == 2:
-                alignment.add_link((source, target))
-    return alignment.links
+        for link in sorted(direction, key=_get_target_and_source):
+            if count_unaligned_words(link) == 2:
+                add_link(link)
+    return links

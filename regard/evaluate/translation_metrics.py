@@ -12,6 +12,8 @@ from sacrebleu.significance import PairedTest
 from regard.console import log_message
 from regard.data.languages import has_spaces
 
+References = Sequence[str] | Sequence[Sequence[str]]  # for each hypothesis one, or several; their number may differ
+
 _LENGTH_BOUNDS = (10, 20, 30, 40, 50)  # longest source, in words, of each group of sentences
 
 
@@ -49,15 +51,8 @@ class SystemComparison(NamedTuple):
     p_value: float | None  # None for the first system, the baseline
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> MetricScore:
+def bleu(hypotheses: Sequence[str], references: References, lowercase: bool = False) -> MetricScore:
     """Return corpus BLEU with sacreBLEU's default settings."""
-    return bleu_multi_reference(hypotheses, [[reference] for reference in references], lowercase)
-
-
-def bleu_multi_reference(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False
-) -> MetricScore:
-    """Return corpus BLEU with one or more references for each hypothesis; their numbers may differ."""
     return _score_corpus(_make_bleu(lowercase), hypotheses, references)
 
 
@@ -65,24 +60,17 @@ def _make_bleu(lowercase: bool) -> sacrebleu.BLEU:
     return sacrebleu.BLEU(lowercase=lowercase, force=True)  # `force`: no warning about text that looks tokenized
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False) -> MetricScore:
+def chrf(hypotheses: Sequence[str], references: References, lowercase: bool = False) -> MetricScore:
     """Return corpus chrF2."""
-    return chrf_multi_reference(hypotheses, [[reference] for reference in references], lowercase)
-
-
-def chrf_multi_reference(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], lowercase: bool = False
-) -> MetricScore:
-    """Return corpus chrF2 with one or more references for each hypothesis; their numbers may differ."""
     return _score_corpus(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)
 
 
-def ter(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
+def ter(hypotheses: Sequence[str], references: References) -> MetricScore:
     """Return corpus TER: edits per word of the references, in percent; lower is better.
 
     Case is ignored, and punctuation marks are words of their own, whether or not spaces separate them.
     """
-    return _score_corpus(sacrebleu.TER(normalized=True), hypotheses, [[reference] for reference in references])
+    return _score_corpus(sacrebleu.TER(normalized=True), hypotheses, references)
 
 
 def warn_about_bleu(references: Sequence[str], language: str | None = None) -> None:
@@ -94,14 +82,12 @@ def warn_about_bleu(references: Sequence[str], language: str | None = None) -> N
 
 
 def _score_corpus(
-    metric: sacrebleu.BLEU | sacrebleu.CHRF | sacrebleu.TER,
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
+    metric: sacrebleu.BLEU | sacrebleu.CHRF | sacrebleu.TER, hypotheses: Sequence[str], references: References
 ) -> MetricScore:
-    """Return a score with one or more references for each hypothesis."""
-    if not hypotheses or len(hypotheses) != len(references) or not all(references):
-        raise ValueError(f"{len(hypotheses)} hypotheses for {len(references)} references; each needs one")
-    streams: Any = list(zip_longest(*references))  # the first reference of each hypothesis, then the second ones
+    listed = [[texts] if isinstance(texts, str) else texts for texts in references]
+    if not hypotheses or len(hypotheses) != len(listed) or not all(listed):
+        raise ValueError(f"{len(hypotheses)} hypotheses for {len(listed)} references; each needs one")
+    streams: Any = list(zip_longest(*listed))  # the first reference of each hypothesis, then the second ones
     return MetricScore(float(metric.corpus_score(list(hypotheses), streams).score), str(metric.get_signature()))
 
 
@@ -174,10 +160,10 @@ def choose_selection_metric(references: Sequence[str], language: str | None = No
 
 
 def score_texts(
-    texts: Sequence[str], references: Sequence[Sequence[str]], selection_metric: str, lowercase: bool
+    texts: Sequence[str], references: References, selection_metric: str, lowercase: bool
 ) -> dict[str, float]:
-    """Return BLEU, and chrF if that is the selection metric; each text may have several references."""
-    scores = {"bleu": bleu_multi_reference} | ({"chrf": chrf_multi_reference} if selection_metric == "chrf" else {})
+    """Return BLEU, and chrF if that is the selection metric."""
+    scores = {"bleu": bleu} | ({"chrf": chrf} if selection_metric == "chrf" else {})
     return {name: score(texts, references, lowercase).value for name, score in scores.items()}
 
 

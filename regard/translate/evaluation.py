@@ -13,7 +13,7 @@ from regard.evaluate import (
     GoldAlignment,
     LengthGroup,
     MetricScore,
-    compute_gold_alignment_score,
+    compute_alignment_score,
     score_translations,
 )
 from regard.search import ScoredTarget
@@ -64,4 +64,4 @@ def score_alignments(alignments: Sequence[Alignment | None], gold: Sequence[Gold
     if any(alignment is None for alignment in alignments):
         raise UserError("this model has no attention, so it has no alignments to compare with the gold alignments")
     links = [set(alignment.pairs) for alignment in alignments if alignment is not None]
-    return compute_gold_alignment_score(links, gold)
+    return compute_alignment_score(links, gold)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from regard.errors import UserError
-from regard.evaluate import GoldAlignment, Link, compute_gold_alignment_score
+from regard.evaluate import GoldAlignment, Link, compute_alignment_score
 from regard.models import AlignmentHead, Seq2Seq
 from regard.nn import Attended
 from regard.plot import DecodingStep
@@ -136,7 +136,7 @@ def rank_alignment_heads(
         HeadScore(
             head,
             num_linked / max(1, words),
-            None if gold is None else compute_gold_alignment_score(links_of_pairs, gold).aer,
+            None if gold is None else compute_alignment_score(links_of_pairs, gold).aer,
         )
         for head, num_linked, links_of_pairs in zip(heads, mutual, links, strict=True)
     ]

@@ -188,10 +188,12 @@ def test_each_hypothesis_needs_a_reference(hypotheses: list[str], references: li
 
 
 def test_alignment_precision_uses_possible_links_recall_uses_sure_links() -> None:
-    score = compute_alignment_score([{(0, 0), (1, 2), (2, 2)}], [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (1, 2)}])
+    score = compute_alignment_score(
+        [{(0, 0), (1, 2), (2, 2)}], [GoldAlignment(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1), (1, 2)}))]
+    )
     assert score.precision == pytest.approx(2 / 3)
     assert score.recall == pytest.approx(1 / 2)
-    assert compute_alignment_score([set()], [set()], [set()]) == (0.0, 1.0, 1.0)
+    assert compute_alignment_score([set()], [GoldAlignment(frozenset(), frozenset())]) == (0.0, 1.0, 1.0)
 
 
 def test_gold_file_in_naacl_format_is_read(tmp_path: Path) -> None:

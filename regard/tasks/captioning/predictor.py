@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.data.dataset import Indices
 from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError
-from regard.evaluate import bleu_multi_reference, chrf_multi_reference
+from regard.evaluate import bleu, chrf
 from regard.evaluate.translation_metrics import choose_selection_metric, score_texts, warn_about_bleu
 from regard.models import Seq2Seq
 from regard.plot import AttentionOverlay, WeightedWords
@@ -194,15 +194,15 @@ class CaptioningPredictor(Predictor):
         dataset = CaptionDataset(encoded, self.preprocessor)
         scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
         warn_about_bleu([caption for captions in references for caption in captions])
-        bleu = bleu_multi_reference(texts, references, self.vocabulary.lowercase)
-        chrf = chrf_multi_reference(texts, references, self.vocabulary.lowercase)
+        bleu_score = bleu(texts, references, self.vocabulary.lowercase)
+        chrf_score = chrf(texts, references, self.vocabulary.lowercase)
         return {
             "images": len(groups),
             "captions": len(examples),
-            "bleu": bleu.value,
-            "chrf": chrf.value,
-            "bleu_signature": bleu.signature,
-            "chrf_signature": chrf.signature,
+            "bleu": bleu_score.value,
+            "chrf": chrf_score.value,
+            "bleu_signature": bleu_score.signature,
+            "chrf_signature": chrf_score.signature,
             "exact": compute_exact_match(texts, references, self.vocabulary),
             "loss": scores.mean_loss,
             **scores.compute_metrics(),
