@@ -88,9 +88,9 @@ class TranslationDemo:
         gold = read_gold_alignments(corpus.test[0].with_name("test.align"), test)
         has_attention = evaluation.translations[0].alignment is not None
         metrics = {
-            "bleu": evaluation.bleu.value,
-            "signature": evaluation.bleu.signature,
-            "chrf": evaluation.chrf.value,
+            "bleu": evaluation.scores.bleu.value,
+            "signature": evaluation.scores.bleu.signature,
+            "chrf": evaluation.scores.chrf.value,
             "aer": score_alignments(translator.align(test), gold).aer if has_attention else None,
             "test_pairs": len(test),
         }
@@ -98,7 +98,7 @@ class TranslationDemo:
             ReportSample(translation, reference, compute_head_attention(translator, translation))
             for translation, reference in _choose_samples(evaluation.translations, test)
         ]
-        return cls(run, metrics, evaluation.by_length, samples)
+        return cls(run, metrics, evaluation.scores.by_length, samples)
 
     def write_report(self, results: Mapping[str, Any]) -> None:
         """Write the heat map of the sample with the most reordering, and the report."""

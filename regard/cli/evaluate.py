@@ -16,7 +16,6 @@ from regard.paths import format_json
 if TYPE_CHECKING:
     from regard.data.readers.text import Pair
     from regard.evaluate import TranslationScores
-    from regard.translate import EvaluationResult
 
 
 def evaluate(
@@ -48,21 +47,22 @@ def evaluate(
     Example: regard evaluate runs/mine test.en test.de --gold test.align
     """
     from regard.data.readers.dispatch import read_all_pairs
+    from regard.evaluate import compare_systems
     from regard.evaluate.translation_metrics import warn_about_bleu
 
     if gold_first is not None and gold is None:
         raise UserError("--gold-first is the index of the first word in --gold: it needs --gold")
+    translations: dict[str, list[str]] = {}  # by system
+    reports: list[dict[str, Any]] = []
     if hypothesis:
         if gold or compare or beam:
             raise UserError("--gold, --compare and --beam need runs, not files of translations")
         corpus = read_all_pairs(paths, source, target, allow_unnamed=False)
-        systems = {str(path): _read_hypotheses(path, corpus) for path in hypothesis}
-        if len(systems) < len(hypothesis):
-            raise UserError("the same --hypothesis file is given twice")
-        reports = {
-            name: {"system": name, **_score_hypotheses(hypotheses, corpus, lowercase)}
-            for name, hypotheses in systems.items()
-        }
+        for path in hypothesis:
+            if str(path) in translations:
+                raise UserError("the same --hypothesis file is given twice")
+            translations[str(path)] = _read_hypotheses(path, corpus)
+            reports.append({"system": str(path), **_score_hypotheses(translations[str(path)], corpus, lowercase)})
     else:
         folders, files = split_runs(paths)
         if _is_predictor_run(folders[0]):
@@ -72,21 +72,23 @@ def evaluate(
                     raise UserError(f"{name} is for runs that translate, but {folders[0]} does not")
             typer.echo(_evaluate_predictors(paths, as_json))
             return
-        if not files:
-            raise UserError("no test set: name, after the run, one file that holds pairs or two text files")
         corpus = load_pairs(folders, files, source, target)
         target = resolve_languages(folders, source, target)[1]
         if compare and len({folder.resolve() for folder in folders}) < max(2, len(folders)):
             raise UserError("--compare needs at least two different runs")
-        ensembles = [[folder] for folder in folders] if compare else [folders]
-        systems, reports = {}, {}
-        for ensemble in ensembles:
+        for ensemble in [[folder] for folder in folders] if compare else [folders]:
             name = " ".join(map(str, ensemble))
-            systems[name], report = _evaluate_run(ensemble, corpus, gold, gold_first, beam or 5)
-            reports[name] = {"system": name, **report}
-    warn_about_bleu([pair.target for pair in corpus], target)
-    result = _compare_systems(systems, corpus, reports, lowercase) if len(systems) > 1 else next(iter(reports.values()))
-    typer.echo(format_json(result) if as_json else _format_report(result))
+            translations[name], report = _evaluate_run(ensemble, corpus, gold, gold_first, beam or 5)
+            reports.append({"system": name, **report})
+    references = [pair.target for pair in corpus]
+    warn_about_bleu(references, target)
+    if len(reports) > 1:
+        for report, test in zip(reports, compare_systems(translations, references, lowercase), strict=True):
+            report["bootstrap"] = {"mean": test.mean, "interval": test.interval, "p": test.p_value}
+    if as_json:
+        typer.echo(format_json({"pairs": len(corpus), "systems": reports} if len(reports) > 1 else reports[0]))
+    else:
+        typer.echo("\n\n".join(map(_format_report, reports)))
 
 
 def _is_predictor_run(folder: Path) -> bool:
@@ -114,21 +116,16 @@ def _evaluate_predictors(paths: Sequence[Path], as_json: bool) -> str:
     )
 
 
-def _format_value(value: Any) -> str:
-    """Format a value as text; a nested table has one line per row."""
+def _format_value(value: Any, is_nested: bool = False) -> str:
+    """Format a value as text; a table has one line per row."""
+    if isinstance(value, dict):
+        rows = {name: _format_value(inner, is_nested=True) for name, inner in value.items()}
+        if is_nested:
+            return ", ".join(f"{name} {text}" for name, text in rows.items())
+        return "".join(f"\n  {name:<12} {text}" for name, text in rows.items())
     if isinstance(value, float):
         return f"{value:.2f}" if abs(value) >= 1 else f"{value:.4f}"
-    if isinstance(value, dict):
-        return "".join(f"\n  {name:<12} {_format_table_row(inner)}" for name, inner in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _format_table_row(value: Any) -> str:
-    return (
-        ", ".join(f"{name} {_format_value(inner)}" for name, inner in value.items())
-        if isinstance(value, dict)
-        else _format_value(value)
-    )
 
 
 def _read_hypotheses(path: Path, corpus: Sequence[Pair]) -> list[str]:
@@ -150,57 +147,36 @@ def _evaluate_run(
 
     links = read_gold_alignments(gold, corpus, gold_first) if gold else None
     result = evaluate_translator(load(*folders), corpus, links, beam)
-    scores = {
-        "pairs": len(corpus),
-        **_flatten_scores(result),
+    report = {
+        **_make_report(result.scores, corpus),
         "perplexity": result.perplexity,
         "accuracy": result.accuracy,
-        "by_length": _list_groups(result),
         **{name: result.alignment and getattr(result.alignment, name) for name in ("aer", "precision", "recall")},
     }
-    return [translation.text for translation in result.translations], scores
+    return [translation.text for translation in result.translations], report
 
 
 def _score_hypotheses(hypotheses: Sequence[str], corpus: Sequence[Pair], lowercase: bool) -> dict[str, Any]:
     """Score a file of translations."""
     from regard.evaluate import score_translations
 
-    sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
-    scores = score_translations(sources, hypotheses, references, lowercase)
-    return {"pairs": len(corpus), **_flatten_scores(scores), "by_length": _list_groups(scores)}
+    sources, references = zip(*corpus, strict=True)
+    return _make_report(score_translations(sources, hypotheses, references, lowercase), corpus)
 
 
-def _flatten_scores(scores: TranslationScores | EvaluationResult) -> dict[str, Any]:
-    """Return the values of the metrics and their signatures."""
+def _make_report(scores: TranslationScores, corpus: Sequence[Pair]) -> dict[str, Any]:
+    """Return the values of the metrics, their signatures, and BLEU by length."""
     metrics = {"bleu": scores.bleu, "chrf": scores.chrf, "ter": scores.ter}
-    values = {name: score.value for name, score in metrics.items()}
-    return values | {f"{name}_signature": score.signature for name, score in metrics.items()}
-
-
-def _list_groups(scores: TranslationScores | EvaluationResult) -> list[dict[str, Any]]:
-    return [group._asdict() for group in scores.by_length]
-
-
-def _compare_systems(
-    systems: dict[str, list[str]], corpus: Sequence[Pair], reports: dict[str, dict[str, Any]], lowercase: bool
-) -> dict[str, Any]:
-    """Return the reports of all systems, each with its bootstrap test against the first."""
-    from regard.evaluate import compare_systems
-
-    comparisons = {
-        comparison.name: comparison
-        for comparison in compare_systems(systems, [pair.target for pair in corpus], lowercase)
+    return {
+        "pairs": len(corpus),
+        **{name: score.value for name, score in metrics.items()},
+        **{f"{name}_signature": score.signature for name, score in metrics.items()},
+        "by_length": [group._asdict() for group in scores.by_length],
     }
-    for name, report in reports.items():
-        comparison = comparisons[name]
-        report["bootstrap"] = {"mean": comparison.mean, "interval": comparison.interval, "p": comparison.p_value}
-    return {"pairs": len(corpus), "systems": list(reports.values())}
 
 
 def _format_report(report: dict[str, Any]) -> str:
-    """Format a report as text."""
-    if "systems" in report:
-        return "\n\n".join(_format_report(system) for system in report["systems"])
+    """Format the report of a system as text."""
     rows = [("system", report["system"]), ("pairs", f"{report['pairs']:,}")]
     rows += [(name, f"{report[name]:.2f}  {report[f'{name}_signature']}") for name in ("bleu", "chrf", "ter")]
     if "bootstrap" in report:

@@ -11,8 +11,7 @@ from regard.errors import UserError
 from regard.evaluate import (
     AlignmentScore,
     GoldAlignment,
-    LengthGroup,
-    MetricScore,
+    TranslationScores,
     compute_alignment_score,
     score_translations,
 )
@@ -25,10 +24,7 @@ from regard.translate.word_alignment import Alignment
 class EvaluationResult(NamedTuple):
     """Scores of a translator on a test set, and its translations."""
 
-    bleu: MetricScore
-    chrf: MetricScore
-    ter: MetricScore
-    by_length: list[LengthGroup]  # BLEU by source length
+    scores: TranslationScores
     perplexity: float  # of the references, per token
     accuracy: float  # fraction of reference tokens that are the model's most probable next token
     alignment: AlignmentScore | None  # None without gold alignments
@@ -45,7 +41,7 @@ def evaluate_translator(
     # A model without capital letters is scored case-insensitively.
     lowercase = translator.tokenizers.target.lowercase
     return EvaluationResult(
-        *score_translations([pair.source for pair in pairs], hypotheses, [pair.target for pair in pairs], lowercase),
+        score_translations([pair.source for pair in pairs], hypotheses, [pair.target for pair in pairs], lowercase),
         *compute_perplexity_and_accuracy(scored),
         None if gold is None else score_alignments(list(map(translator.align_scored_pair, pairs, scored)), gold),
         translations,

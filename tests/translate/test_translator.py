@@ -156,7 +156,7 @@ def test_alignments_of_given_pairs_agree_with_assessed_aer_and_perplexity(transl
     log_probs = [log_prob for judged in translator.score_pairs(test) for log_prob in judged.log_probs]
     assert result.perplexity == pytest.approx(math.exp(-np.mean(log_probs)))
     assert 0 <= result.accuracy <= 1
-    assert sum(group.pairs for group in result.by_length) == len(test)
+    assert sum(group.pairs for group in result.scores.by_length) == len(test)
     assert len(result.translations) == len(test)
 
 
@@ -482,7 +482,7 @@ def test_lowercase_model_has_lowercase_bleu(corpus: Path, tmp_path: Path) -> Non
         "case:lc"
         in evaluate_translator(
             load(run.folder), read_all_pairs(corpus_files(corpus, "test")), None, beam=1
-        ).bleu.signature
+        ).scores.bleu.signature
     )
 
 
