@@ -18,15 +18,12 @@ from regard.cli.data import data
 from regard.cli.demo import demo
 from regard.cli.evaluate import evaluate
 from regard.cli.export import export
-from regard.cli.keys import keys
 from regard.cli.plot import plot
 from regard.cli.predict import predict
-from regard.cli.recipes import recipes
-from regard.cli.report import report
 from regard.cli.reproduce import reproduce
-from regard.cli.runs import runs
-from regard.cli.serve import serve
-from regard.cli.train import TrainCommand, train
+from regard.cli.runs import report, runs
+from regard.cli.serve import keys, serve
+from regard.cli.train import TrainCommand, recipes, train
 from regard.cli.translate import translate
 from regard.console import is_rank0
 from regard.errors import UserError
@@ -45,17 +42,8 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command(cls=TrainCommand)(train)
-app.command()(translate)
-app.command()(predict)
-app.command()(evaluate)
-app.command()(align)
-app.command()(plot)
-app.command()(recipes)
-app.command()(reproduce)
-app.command()(runs)
-app.command()(report)
-app.command()(serve)
-app.command()(export)
+for command in (translate, predict, evaluate, align, plot, recipes, reproduce, runs, report, serve, export):
+    app.command()(command)
 app.add_typer(keys, name="keys")
 app.add_typer(data, name="data")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.interrupt import print_resume_command_on_interrupt
+from regard.cli.train import print_resume_command_on_interrupt
 from regard.errors import UserError, format_suggestion
 
 

@@ -1,4 +1,4 @@
-"""`regard runs`: compare runs in a table."""
+"""`regard runs` and `regard report`: compare runs in a table, and write the HTML report of one."""
 
 from __future__ import annotations
 
@@ -59,16 +59,14 @@ def runs(
     if differing is not None:
         typer.echo()
         names = [str(summary.folder) for summary in summaries if summary.config is not None]
-        missing = dict.fromkeys(names, MISSING)
-        rows = [{name: _format_config_value(value) for name, value in values.items()} for values in differing.values()]
-        _print_table([{"key": key, **missing, **row} for key, row in zip(differing, rows, strict=True)])
+        _print_table(
+            [
+                {"key": key, **{name: _format_config_value(values.get(name, MISSING)) for name in names}}
+                for key, values in differing.items()
+            ]
+        )
         if not differing:
             typer.echo("the configs do not differ")
-
-
-def _get_best_metric(summary: RunSummary, metric: str) -> float | None:
-    """Return a metric of the best validation."""
-    return getattr(summary.best, metric) if summary.best else None
 
 
 def _make_sort_key(value: float | None, sign: int = 1) -> float:
@@ -77,8 +75,8 @@ def _make_sort_key(value: float | None, sign: int = 1) -> float:
 
 
 SORT_KEYS: dict[str, Callable[[RunSummary], Any]] = {
-    "score": lambda run: (_make_sort_key(_get_best_metric(run, "score"), -1), SORT_KEYS["loss"](run)),
-    "loss": lambda run: _make_sort_key(_get_best_metric(run, "loss")),
+    "score": lambda run: (_make_sort_key(getattr(run.best, "score", None), -1), SORT_KEYS["loss"](run)),
+    "loss": lambda run: _make_sort_key(getattr(run.best, "loss", None)),
     "name": lambda run: "",
     "time": lambda run: _make_sort_key(run.written, -1),
 }
@@ -88,7 +86,7 @@ SCORE_FORMATS = {"r2": ".4f"}  # scores that are not percentages
 
 def make_run_row(summary: RunSummary, summaries: Sequence[RunSummary]) -> TableRow:
     """Return the table row of a run."""
-    losses, perplexities = ([_get_best_metric(other, name) for other in summaries] for name in ("loss", "perplexity"))
+    losses, perplexities = ([getattr(other.best, name, None) for other in summaries] for name in ("loss", "perplexity"))
     measure = summary.best.measure if summary.best else MISSING
     scores = [other.best.score for other in summaries if other.best and other.best.measure == measure]
     return {
@@ -97,10 +95,10 @@ def make_run_row(summary: RunSummary, summaries: Sequence[RunSummary]) -> TableR
         "parameters": _format_number(summary.parameters, ","),
         "steps": _format_number(summary.steps or None, ","),
         "epochs": _format_number(summary.epochs, ".1f"),
-        "score": _mark_if_best(_get_best_metric(summary, "score"), SCORE_FORMATS.get(measure, ".1f"), scores, max),
+        "score": _mark_if_best(getattr(summary.best, "score", None), SCORE_FORMATS.get(measure, ".1f"), scores, max),
         "of": measure,
-        "loss": _mark_if_best(_get_best_metric(summary, "loss"), ".3f", losses, min),
-        "perplexity": _mark_if_best(_get_best_metric(summary, "perplexity"), ".2f", perplexities, min),
+        "loss": _mark_if_best(getattr(summary.best, "loss", None), ".3f", losses, min),
+        "perplexity": _mark_if_best(getattr(summary.best, "perplexity", None), ".2f", perplexities, min),
         "at step": _format_number(summary.best.step if summary.best else None, ","),
         "tokens/s": _format_number(summary.tokens_per_second, ",.0f"),
         "trained": MISSING if summary.seconds is None else _format_duration(summary.seconds),
@@ -128,11 +126,7 @@ def _format_duration(seconds: float) -> str:
 
 def _find_config_differences(summaries: Sequence[RunSummary]) -> dict[str, dict[str, Any]]:
     """Return the config keys whose values differ, with the value of each run that has the key."""
-    configs = {
-        str(summary.folder): dict(_flatten_config(summary.config))
-        for summary in summaries
-        if summary.config is not None
-    }
+    configs = {str(one.folder): dict(_flatten_config(one.config)) for one in summaries if one.config is not None}
     differences = {}
     for key in dict.fromkeys(key for config in configs.values() for key in config):
         values = {name: config[key] for name, config in configs.items() if key in config}
@@ -175,3 +169,16 @@ def _print_table(rows: Sequence[TableRow]) -> None:
     for row in rows:
         table.add_row(*map(Text, row.values()))
     Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False).print(table)
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run, also one that is still training or was stopped.")],
+) -> None:
+    """Write a run's HTML report: training curves, samples and heat maps of its best checkpoint so far.
+
+    Example: regard report runs/mine
+    """
+    from regard.report import write_report
+    from regard.runs import Run
+
+    typer.echo(write_report(Run(run)))

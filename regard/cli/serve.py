@@ -1,17 +1,20 @@
-"""`regard serve`: the HTTP service."""
+"""`regard serve` and `regard keys`: the HTTP service, and its API keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import expand_options, read_two_column_file
 from regard.errors import UserError
 from regard.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from regard.serve.access.api_keys import Key
 
 
 @expand_options
@@ -46,3 +49,75 @@ def _read_glossaries(arguments: Iterable[str]) -> dict[str, dict[str, str]]:
             )
         glossaries[pair] = read_two_column_file(Path(path))
     return glossaries
+
+
+keys = typer.Typer(help="API keys of the service: add, list, revoke.", no_args_is_help=True)
+KeysFile = Annotated[Path, typer.Option("--keys", "--file", help="Key file, the same as for `regard serve`.")]
+DEFAULT_KEYS_FILE = Path("keys.db")
+HEADER = ("key", "made", "minute", "hour", "day", "text", "note")
+
+
+@keys.command()
+def add(
+    note: Annotated[str, typer.Argument(help="A note for `list`, such as the owner.")] = "",
+    req_limit: Annotated[
+        int | None, typer.Option(help="Requests per minute; default: the limit of the service.", min=-1)
+    ] = None,
+    hourly_req_limit: Annotated[int | None, typer.Option(help="Requests per hour.", min=-1)] = None,
+    daily_req_limit: Annotated[int | None, typer.Option(help="Requests per day.", min=-1)] = None,
+    char_limit: Annotated[
+        int | None, typer.Option(help="Characters per text; default: the limit of the service.", min=-1)
+    ] = None,
+    file: KeysFile = DEFAULT_KEYS_FILE,
+) -> None:
+    """Create an API key and print it; only its hash is stored, so it cannot be shown again. A limit of -1 is no limit.
+
+    Example: regard keys add "the wiki" --req-limit 120 --char-limit 5000
+    """
+    from regard.serve.access.api_keys import Keys
+
+    key = Keys.made(file).add(
+        note,
+        req_limit=req_limit,
+        hourly_req_limit=hourly_req_limit,
+        daily_req_limit=daily_req_limit,
+        char_limit=char_limit,
+    )
+    typer.echo(key)
+
+
+@keys.command("list")
+def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
+    """List the keys: first characters, creation date, limits (-: the service's default), note.
+
+    Example: regard keys list --keys keys.db
+    """
+    from regard.serve.access.api_keys import Keys
+
+    rows = [HEADER, *map(_format_key_row, Keys(file).list())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for cells in rows:
+        padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        typer.echo("  ".join(padded).rstrip())
+
+
+def _format_key_row(key: Key) -> tuple[str, ...]:
+    limits = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
+    return key.id, key.made, *("-" if limit is None else str(limit) for limit in limits), key.note
+
+
+@keys.command()
+def revoke(
+    key: Annotated[str, typer.Argument(help="First characters of the key, or the whole key.")],
+    file: KeysFile = DEFAULT_KEYS_FILE,
+) -> None:
+    """Revoke a key.
+
+    Example: regard keys revoke 3f9a0c12
+    """
+    from regard.serve.access.api_keys import Keys
+
+    revoked = Keys(file).revoke(key)
+    typer.echo(
+        f"{revoked.id}{f' ({revoked.note})' if revoked.note else ''} is revoked; the service refuses it from now on"
+    )

@@ -1,15 +1,16 @@
-"""`regard train`: train a model."""
+"""`regard train` and `regard recipes`: train a model, and list and print the recipes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from regard.cli.interrupt import print_resume_command_on_interrupt
 from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError
 
@@ -114,6 +115,19 @@ def train(
     log_message(f"{get_task_name(config)} with: regard {get_task(config).command} {run.folder} FILE")
 
 
+@contextmanager
+def print_resume_command_on_interrupt(command: str) -> Iterator[None]:
+    """On Ctrl-C or SIGTERM print how to resume, and exit with 128 plus the signal number."""
+    from regard.console import log_message
+    from regard.training import Interrupted
+
+    try:
+        yield
+    except Interrupted as stop:
+        log_message(f"{stop}; resume with: {command}")
+        raise typer.Exit(128 + stop.signal_number) from stop
+
+
 def _suggest_learning_rate(
     recipe: str | None, files: list[str], dev: list[Path] | None, overrides: dict[str, Any]
 ) -> None:
@@ -126,3 +140,22 @@ def _suggest_learning_rate(
         width = round(40 * (result.loss - lowest) / max(1e-9, highest - lowest))
         typer.echo(f"{result.rate:9.1e}  {result.loss:8.3f}  {'█' * width}")
     typer.echo(f"the loss falls fastest at about training.learning_rate={suggest_learning_rate(results):.1g}")
+
+
+def recipes(
+    name: Annotated[
+        str | None, typer.Argument(help="Print this recipe, or YAML file, with a comment on every key.")
+    ] = None,
+) -> None:
+    """List the recipes, or print one.
+
+    Example: regard recipes luong2015-global > mine.yaml
+    """
+    from regard.recipes import describe_recipe, list_recipes, read_recipe_text
+
+    if name is not None:
+        typer.echo(read_recipe_text(name), nl=False)
+        return
+    width = max(map(len, list_recipes()))
+    for recipe in list_recipes():
+        typer.echo(f"{recipe:<{width}}  {describe_recipe(recipe)}")
