@@ -1,13 +1,18 @@
-"""Shared parts of document parsers: errors, parsed documents, and text encodings."""
+"""Shared parts of document parsers: errors, limits, text encodings, and zip archives from untrusted sources."""
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Sequence
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import BytesIO
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from regard.errors import UserError
+from regard.errors import UserError, to_single_line
 
 
 class DocumentError(UserError):
@@ -87,3 +92,129 @@ def _decode_losslessly(content: bytes, byte_order_mark: bytes, codec: str) -> En
     if "\0" in text:
         raise DocumentError("has NUL characters, so it is not text")
     return EncodedText(byte_order_mark, codec, text)
+
+
+LOCAL_HEADER_SIGNATURE, CENTRAL_HEADER_SIGNATURE = b"PK\x03\x04", b"PK\x01\x02"
+MIN_UNPACKED_LIMIT = 2 << 20  # bytes that any document may unpack to, however small it is
+ALLOWED_COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError, ValueError, OSError)
+
+
+DocumentParser = Callable[[bytes], ParsedDocument]
+
+
+class DocumentLimits(NamedTuple):
+    """Limits on the size of a document."""
+
+    total_bytes: int = 256 << 20  # of a document, and of all its files unpacked
+    text_bytes: int = 32 << 20  # of a single text file
+    entries: int = 10_000  # files in an archive
+    compression_ratio: int = 100  # unpacked to packed size, for more than MIN_UNPACKED_LIMIT bytes
+    tags: int = 1_000_000  # in all texts together; in formats without tags, lines and characters that begin markup
+
+
+def check_tag_count(contents: Iterable[bytes], limits: DocumentLimits, markup_bytes: bytes = b"<") -> None:
+    """Raise DocumentError for texts with too many tags: a tag takes up to a hundred times its size in memory."""
+    count = 0
+    for content in contents:
+        count += sum(content.count(mark) for mark in markup_bytes)
+        count -= content.count(b"\r\n") if b"\r" in markup_bytes else 0  # CRLF is one line end
+    if count > limits.tags:
+        raise DocumentError(f"has {count:,} tags or lines; the maximum is {limits.tags:,}")
+
+
+class ZipEntry(NamedTuple):
+    """A file in a zip archive."""
+
+    info: zipfile.ZipInfo
+    data: bytes
+
+
+def unpack_zip(content: bytes, limits: DocumentLimits) -> dict[str, ZipEntry]:
+    """Unpack a zip archive; return its files by name, in order."""
+    if not content.startswith(LOCAL_HEADER_SIGNATURE):
+        old = " (it may be an older format, or protected by a password)" if content[:4] == b"\xd0\xcf\x11\xe0" else ""
+        raise DocumentError(f"does not match its extension: it is not a zip file{old}")
+    if content.count(CENTRAL_HEADER_SIGNATURE) > limits.entries:  # checked before the list is built
+        raise DocumentError(f"contains more than {limits.entries:,} files")
+    try:
+        with zipfile.ZipFile(BytesIO(content), metadata_encoding="utf-8") as file:
+            infos = file.infolist()
+            _check_entries(infos)
+            max_bytes = min(limits.total_bytes, max(MIN_UNPACKED_LIMIT, limits.compression_ratio * len(content)))
+            return _read_entries(file, infos, max_bytes)
+    except DocumentError:
+        raise
+    except ZIP_ERRORS as error:
+        raise DocumentError(f"is damaged or cut off, it cannot be unpacked: {to_single_line(error)}") from error
+
+
+def _read_entries(file: zipfile.ZipFile, infos: Sequence[zipfile.ZipInfo], max_bytes: int) -> dict[str, ZipEntry]:
+    """Unpack files, which may have that many bytes together; the sizes that they declare are not trusted."""
+    entries, remaining = {}, max_bytes
+    for info in infos:
+        with file.open(info) as member:
+            data = member.read(remaining + 1)
+        remaining -= len(data)
+        if remaining < 0:
+            raise DocumentError(f"unpacks to more than {max_bytes:,} bytes, which is more than allowed")
+        entries[info.filename] = ZipEntry(info, data)
+    return entries
+
+
+def _check_entries(infos: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise DocumentError for unsafe or repeated file names, passwords and unusual compression."""
+    seen = set()
+    for info in infos:
+        name = info.orig_filename
+        path = PurePosixPath(name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or name[1:2] == ":" or "\\" in name or "\0" in name or not name:
+            raise DocumentError(f"contains {name[:100]!r}, which is not a valid file name in a document")
+        if name in seen:
+            raise DocumentError(f"contains {name[:100]!r} twice")
+        seen.add(name)
+        if info.flag_bits & 0x1:
+            raise DocumentError("is protected by a password")
+        if info.compress_type not in ALLOWED_COMPRESSION:
+            raise DocumentError(f"has an unsupported compression (method {info.compress_type})")
+
+
+def _pack_zip(entries: Mapping[str, ZipEntry]) -> bytes:
+    """Pack files into a zip archive, in order and with their original compression."""
+    out = BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name, entry in entries.items():
+            info = zipfile.ZipInfo(name, entry.info.date_time)
+            info.compress_type = entry.info.compress_type
+            info.external_attr, info.create_system = entry.info.external_attr, entry.info.create_system
+            info.comment = entry.info.comment
+            file.writestr(info, entry.data)
+    return out.getvalue()
+
+
+def parse_zip_document(
+    entries: Mapping[str, ZipEntry], parsers: Mapping[str, DocumentParser], limits: DocumentLimits
+) -> ParsedDocument:
+    """Parse the files of an archive that have a parser; copy the others."""
+    check_tag_count((entries[name].data for name in parsers), limits)
+    parsed = {name: _parse_part(name, entries[name].data, parse, limits) for name, parse in parsers.items()}
+
+    def write(translations: Sequence[str]) -> bytes:
+        new_entries, position = dict(entries), 0
+        for name, part in parsed.items():
+            part_translations = translations[position : position + len(part.texts)]
+            position += len(part_translations)
+            if part_translations:
+                new_entries[name] = ZipEntry(entries[name].info, part.write(part_translations))
+        return _pack_zip(new_entries)
+
+    return ParsedDocument([text for part in parsed.values() for text in part.texts], write)
+
+
+def _parse_part(name: str, data: bytes, parser: DocumentParser, limits: DocumentLimits) -> ParsedDocument:
+    if len(data) > limits.text_bytes:
+        raise DocumentError(f"contains {name}, which has more than {limits.text_bytes:,} bytes")
+    try:
+        return parser(data)
+    except DocumentError as error:
+        raise DocumentError(f"contains {to_single_line(name)}, which {error}") from error

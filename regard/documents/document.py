@@ -9,13 +9,20 @@ from pathlib import PurePath
 from textwrap import shorten
 
 from regard.data.languages import are_different_languages
-from regard.documents.archive import DocumentLimits, DocumentParser, ZipEntry, check_tag_count, unpack_zip
-from regard.documents.base import DocumentError, ParsedDocument, decode_utf8
-from regard.documents.docx_pptx import parse_docx, parse_pptx
+from regard.documents.base import (
+    DocumentError,
+    DocumentLimits,
+    DocumentParser,
+    ParsedDocument,
+    ZipEntry,
+    check_tag_count,
+    decode_utf8,
+    unpack_zip,
+)
 from regard.documents.escaping import escape_text, has_translatable_words, replace_line_breaks, unescape_markup
 from regard.documents.html_epub import parse_epub, parse_html, parse_xhtml
 from regard.documents.markdown import parse_markdown
-from regard.documents.odf import parse_odp, parse_odt
+from regard.documents.office import parse_docx, parse_odp, parse_odt, parse_pptx
 from regard.documents.po import parse_po
 from regard.documents.subtitles import parse_srt, parse_vtt
 from regard.documents.tagged_text import strip_placeholder_tags

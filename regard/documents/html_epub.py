@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from regard.documents.archive import DocumentLimits, ZipEntry, parse_zip_document
 from regard.documents.base import (
     META_CHARSET,
     XML_DECLARATION,
     DocumentError,
+    DocumentLimits,
     EncodedText,
     ParsedDocument,
+    ZipEntry,
     decode_declared_encoding,
+    parse_zip_document,
 )
 from regard.documents.escaping import (
     ENTITY,

@@ -32,11 +32,11 @@ from regard.documents import (
     DOCUMENT_EXTENSIONS,
     DocumentError,
     DocumentLimits,
-    archive,
+    base,
     list_supported_extensions,
     translate_document,
 )
-from regard.documents.archive import MIN_UNPACKED_LIMIT
+from regard.documents.base import MIN_UNPACKED_LIMIT
 from regard.errors import UserError
 from regard.serve.routes.documents import TAGS
 from regard.translate import markup, tag_projection
@@ -1664,7 +1664,7 @@ def test_small_docx_with_a_million_empty_paragraphs_is_refused_before_it_is_pars
     monkeypatch.setattr(etree, "iterparse", fail_if_called)
     with pytest.raises(DocumentError, match=r"unpacks to more than 2,097,152 bytes"):
         translate_document("a.docx", content, fail_if_called)
-    monkeypatch.setattr(archive, "MIN_UNPACKED_LIMIT", 1 << 30)
+    monkeypatch.setattr(base, "MIN_UNPACKED_LIMIT", 1 << 30)
     with pytest.raises(DocumentError, match=r"a\.docx has 1,300,005 tags or lines; the maximum is 1,000,000"):
         translate_document("a.docx", content, fail_if_called)
 

@@ -1,35 +1,40 @@
-"""Word and PowerPoint documents (.docx, .pptx): each paragraph is a text, and its runs are styles."""
+"""Office documents: each paragraph is a text, and its inline elements are tags.
+
+Word and PowerPoint (.docx, .pptx) are OOXML, where all text is in runs, which are styles of tagged texts; LibreOffice's
+.odt and .odp are OpenDocument (ODF).
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from regard.documents.archive import DocumentLimits, ZipEntry, parse_zip_document
-from regard.documents.base import DocumentError, ParsedDocument
+from regard.documents.base import DocumentError, DocumentLimits, ParsedDocument, ZipEntry, parse_zip_document
 from regard.documents.escaping import unescape_markup
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, RunStyle, make_tag_node
 from regard.documents.xml_tree import TEXT_NODE, XmlElement, iterate_attributes, parse_xml_paragraphs
 
-NAMESPACES = {
+OOXML_NAMESPACES = {
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w",
     "http://purl.oclc.org/ooxml/wordprocessingml/main": "w",
     "http://schemas.openxmlformats.org/drawingml/2006/main": "a",
     "http://purl.oclc.org/ooxml/drawingml/main": "a",
 }
-PARAGRAPH_ELEMENTS = frozenset(("w:p", "a:p"))
+OOXML_PARAGRAPH_ELEMENTS = frozenset(("w:p", "a:p"))
 RUN_ELEMENTS = frozenset(("w:r", "a:r"))
 RUN_PROPERTIES = frozenset(("w:rPr", "a:rPr"))
 TEXT_ELEMENTS = {"w:t": ' xml:space="preserve"', "a:t": ""}
-INLINE_CONTAINERS = frozenset(
+OOXML_INLINE_CONTAINERS = frozenset(
     ("w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdt", "w:sdtContent", "w:bdo")
 )
 CONTAINER_PROPERTIES = frozenset(("w:sdtPr", "w:sdtEndPr", "w:smartTagPr", "w:customXmlPr"))
-DROPPED_ELEMENTS = frozenset(("w:proofErr", "w:lastRenderedPageBreak"))  # of the source text; Word computes them again
-SEPARATOR_ELEMENTS = frozenset(("w:tab", "w:ptab", "w:br", "w:cr", "a:br"))
+# They are about the source text; Word computes them again.
+OOXML_DROPPED_ELEMENTS = frozenset(("w:proofErr", "w:lastRenderedPageBreak"))
+OOXML_SEPARATOR_ELEMENTS = frozenset(("w:tab", "w:ptab", "w:br", "w:cr", "a:br"))
 XML_SPACE_ATTRIBUTE = re.compile(r"""\sxml:space\s*=\s*(?:"[^"]*"|'[^']*')""")
-RANGE_MARKER = re.compile(r"w:(bookmark|commentRange|perm|moveToRange)(Start|End)")
+OOXML_RANGE_MARKER = re.compile(r"w:(bookmark|commentRange|perm|moveToRange)(Start|End)")
 DOCX_TEXT_PARTS = re.compile(
     r"word/(?:(?:document|header|footer|footnotes|endnotes|comments)|charts/chart|diagrams/\w+?)\d*\.xml"
 )
@@ -44,18 +49,8 @@ class FieldNode(NamedTuple):
     instruction: str = ""
 
 
-def parse_docx(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
-    """Parse a .docx file."""
-    return _parse_ooxml_document(entries, "word/document", DOCX_TEXT_PARTS, limits)
-
-
-def parse_pptx(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> ParsedDocument:
-    """Parse a .pptx file."""
-    return _parse_ooxml_document(entries, "ppt/presentation", PPTX_TEXT_PARTS, limits)
-
-
 def _parse_ooxml_document(
-    entries: Mapping[str, ZipEntry], main_part: str, text_parts: re.Pattern[str], limits: DocumentLimits
+    entries: Mapping[str, ZipEntry], limits: DocumentLimits, main_part: str, text_parts: re.Pattern[str]
 ) -> ParsedDocument:
     """Parse all parts with text; raise DocumentError without the main part."""
     if not any(name.startswith(main_part) for name in entries):
@@ -68,7 +63,7 @@ def _parse_ooxml_document(
 
 
 def _parse_ooxml_part(content: bytes) -> ParsedDocument:
-    return parse_xml_paragraphs(content, NAMESPACES, PARAGRAPH_ELEMENTS, _iterate_ooxml_nodes)
+    return parse_xml_paragraphs(content, OOXML_NAMESPACES, OOXML_PARAGRAPH_ELEMENTS, _iterate_ooxml_nodes)
 
 
 def _iterate_ooxml_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNode]:
@@ -81,14 +76,14 @@ def _iterate_field_nodes(element: XmlElement, depth: int) -> Iterator[FieldNode]
     for child in element.children:
         if child.name in RUN_ELEMENTS:
             yield from _iterate_run_nodes(child)
-        elif child.name in INLINE_CONTAINERS and depth < MAX_TAG_DEPTH:
+        elif child.name in OOXML_INLINE_CONTAINERS and depth < MAX_TAG_DEPTH:
             inside = _iterate_ooxml_nodes(child, depth + 1)
             yield FieldNode(child.make_container_node(inside, CONTAINER_PROPERTIES))
-        elif marker := RANGE_MARKER.fullmatch(child.name):
+        elif marker := OOXML_RANGE_MARKER.fullmatch(child.name):
             key = f"{marker[1]} {child.find_attribute('id')}"
             yield FieldNode(child.make_node(key, is_opening=marker[2] == "Start"))
-        elif child.name not in DROPPED_ELEMENTS | CONTAINER_PROPERTIES and not _is_white_space(child):
-            yield FieldNode(child.make_node(separates_words=child.name in SEPARATOR_ELEMENTS))
+        elif child.name not in OOXML_DROPPED_ELEMENTS | CONTAINER_PROPERTIES and not _is_white_space(child):
+            yield FieldNode(child.make_node(separates_words=child.name in OOXML_SEPARATOR_ELEMENTS))
 
 
 def _is_white_space(element: XmlElement) -> bool:
@@ -107,10 +102,10 @@ def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
                 tag_with_space = f"{XML_SPACE_ATTRIBUTE.sub('', tag)[:-1]}{TEXT_ELEMENTS[child.name]}>"
             text_style = style._replace(before=tag, before_space=tag_with_space, after=child.closing)
             yield FieldNode(InlineNode(child.text_markup, text_style))
-        elif child.name not in RUN_PROPERTIES | DROPPED_ELEMENTS and not _is_white_space(child):
+        elif child.name not in RUN_PROPERTIES | OOXML_DROPPED_ELEMENTS and not _is_white_space(child):
             field_role = child.find_attribute("fldCharType") if child.name == "w:fldChar" else ""
             instruction = unescape_markup(child.text_markup) if child.name == "w:instrText" else ""
-            node = make_tag_node(child.serialize, separates_words=child.name in SEPARATOR_ELEMENTS, style=style)
+            node = make_tag_node(child.serialize, separates_words=child.name in OOXML_SEPARATOR_ELEMENTS, style=style)
             yield FieldNode(node, field_role, instruction)
 
 
@@ -144,3 +139,54 @@ def _merge_fields(field_nodes: Sequence[FieldNode]) -> Iterator[InlineNode]:
         yield InlineNode(opening=fragments, pair_key=f"field {end}" if link else "", is_opening=link)
         closing |= {end} if link else set()
         index = last + 1
+
+
+ODF_NAMESPACES = {"urn:oasis:names:tc:opendocument:xmlns:text:1.0": "text"}
+ODF_MIMETYPE_PREFIX = "application/vnd.oasis.opendocument."
+ODF_TEXT_PARTS = ("content.xml", "styles.xml")  # headers and footers are in the second
+ODF_PARAGRAPH_ELEMENTS = frozenset(("text:p", "text:h"))
+ODF_INLINE_CONTAINERS = frozenset(("text:span", "text:a", "text:meta"))
+ODF_DROPPED_ELEMENTS = frozenset(("text:soft-page-break",))  # page breaks of the source text
+ODF_SEPARATOR_ELEMENTS = frozenset(("text:tab", "text:line-break", "text:s"))
+TRACKED_CHANGES = frozenset(("text:tracked-changes",))
+ODF_RANGE_MARKER = re.compile(
+    r"text:(bookmark|reference-mark|change|alphabetical-index-mark|toc-mark|user-index-mark)-(start|end)"
+)
+
+
+def _parse_odf_document(entries: Mapping[str, ZipEntry], limits: DocumentLimits, document_type: str) -> ParsedDocument:
+    """Check the type of a document and parse its parts with text."""
+    mimetype = entries["mimetype"].data[:100].decode("ascii", "replace").strip() if "mimetype" in entries else "nothing"
+    if mimetype not in (ODF_MIMETYPE_PREFIX + document_type, f"{ODF_MIMETYPE_PREFIX}{document_type}-template"):
+        raise DocumentError(
+            f"does not match its extension: its type is {mimetype!r}, not {ODF_MIMETYPE_PREFIX + document_type!r}"
+        )
+    if "META-INF/manifest.xml" in entries and b"encryption-data" in entries["META-INF/manifest.xml"].data:
+        raise DocumentError("is protected by a password")
+    if ODF_TEXT_PARTS[0] not in entries:
+        raise DocumentError(f"has no {ODF_TEXT_PARTS[0]}")
+    return parse_zip_document(entries, {name: _parse_odf_part for name in ODF_TEXT_PARTS if name in entries}, limits)
+
+
+def _parse_odf_part(content: bytes) -> ParsedDocument:
+    return parse_xml_paragraphs(content, ODF_NAMESPACES, ODF_PARAGRAPH_ELEMENTS, _iterate_odf_nodes, TRACKED_CHANGES)
+
+
+def _iterate_odf_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNode]:
+    """Yield the nodes of a paragraph or of an inline container."""
+    for child in element.children:
+        if child.name == TEXT_NODE:
+            yield InlineNode(child.markup)
+        elif child.name in ODF_INLINE_CONTAINERS and child.closing and depth < MAX_TAG_DEPTH:
+            yield child.make_container_node(_iterate_odf_nodes(child, depth + 1))
+        elif marker := ODF_RANGE_MARKER.fullmatch(child.name):
+            name = child.find_attribute("name") or child.find_attribute("id") or child.find_attribute("change-id")
+            yield child.make_node(f"{marker[1]} {name}", is_opening=marker[2] == "start")
+        elif child.name not in ODF_DROPPED_ELEMENTS:
+            yield child.make_node(separates_words=child.name in ODF_SEPARATOR_ELEMENTS)
+
+
+parse_docx = partial(_parse_ooxml_document, main_part="word/document", text_parts=DOCX_TEXT_PARTS)
+parse_pptx = partial(_parse_ooxml_document, main_part="ppt/presentation", text_parts=PPTX_TEXT_PARTS)
+parse_odt = partial(_parse_odf_document, document_type="text")
+parse_odp = partial(_parse_odf_document, document_type="presentation")
