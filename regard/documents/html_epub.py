@@ -7,7 +7,6 @@ but the text is copied, mistakes included.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -35,6 +34,7 @@ from regard.documents.escaping import (
 )
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, make_tag_node
 from regard.documents.xml_tree import XML_TOKEN, check_xml
+from regard.tag_pairs import TagHalf, match_tag_pairs
 
 
 def _make_name_set(text: str) -> frozenset[str]:
@@ -82,8 +82,13 @@ class HtmlToken:
     @property
     def starts_untranslated(self) -> bool:
         """True if it begins an element that is not translated."""
-        opens = bool(self.tag_name) and not self.is_closing and not self.is_standalone
+        opens = bool(self.pair_key) and not self.is_closing
         return opens and (self.tag_name in UNTRANSLATED_TAGS or bool(NO_TRANSLATE_ATTRIBUTE.search(self.source)))
+
+    @property
+    def pair_key(self) -> str:
+        """The name of a tag that has, or should have, another half; else empty."""
+        return "" if self.is_standalone else self.tag_name
 
     @property
     def is_inline(self) -> bool:
@@ -94,8 +99,7 @@ class HtmlToken:
         """Convert the token to a node of a tagged text."""
         if self.text:
             return InlineNode(self.text)
-        pair_key = "" if self.is_standalone else self.tag_name
-        return make_tag_node(lambda: self.source, pair_key, not self.is_closing, self.tag_name in SEPARATOR_TAGS)
+        return make_tag_node(lambda: self.source, self.pair_key, not self.is_closing, self.tag_name in SEPARATOR_TAGS)
 
 
 class TranslatedAttribute(NamedTuple):
@@ -233,29 +237,16 @@ def _split_at_unbalanced_tags(stretch: Sequence[HtmlToken]) -> Iterator[list[Htm
 
 def _find_unbalanced_tags(stretch: Sequence[HtmlToken]) -> set[int]:
     """Find tags without their other half, that cross others, are nested too deeply, or enclose such tags."""
+    halves = [TagHalf(token.pair_key, not token.is_closing, token.is_closing) for token in stretch]
+    partners = match_tag_pairs(halves, MAX_TAG_DEPTH)
     unbalanced: set[int] = set()
-    opened: list[int] = []
-    names: Counter[str] = Counter()
     last_unbalanced = -1
-    for index, token in enumerate(stretch):
-        if not token.tag_name or token.is_standalone:
-            continue
-        if not token.is_closing:
-            opened.append(index)
-            names[token.tag_name] += 1
-        elif not names[token.tag_name]:
-            unbalanced.add(index)
+    for index, half in enumerate(halves):
+        partner = partners.get(index, index)
+        if half.key and (partner == index or partner < last_unbalanced < index):
+            unbalanced.update((partner, index))
             last_unbalanced = index
-        else:
-            inner, is_too_deep = set(), len(opened) > MAX_TAG_DEPTH
-            while stretch[start := opened.pop()].tag_name != token.tag_name:
-                names[stretch[start].tag_name] -= 1
-                inner.add(start)
-            names[token.tag_name] -= 1
-            if inner or is_too_deep or last_unbalanced > start:
-                unbalanced.update(inner, (start, index))
-                last_unbalanced = index
-    return unbalanced | set(opened)
+    return unbalanced
 
 
 def _merge_untranslated_elements(tokens: Iterator[HtmlToken]) -> Iterator[HtmlToken]:

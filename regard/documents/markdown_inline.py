@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 import re
 import string
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from html.entities import html5
 
 from regard.documents.escaping import ENTITY, escape_text
 from regard.documents.tagged_text import InlineNode, make_tag_node
+from regard.tag_pairs import TagHalf, match_tag_pairs
 
 
 def _build_span_pattern(opening: str, closing: str) -> str:
@@ -151,9 +151,9 @@ def parse_inline(text: str, link_labels: Collection[str], escape_style: EscapeSt
             start, end_text = closing[number]
             yield make_tag_node(end_text, f"[{start}")
         elif number in pairs:
-            opens = pairs[number] == number
+            opens = pairs[number] > number
             run = f"\0{token[0]}" if opens else f"{token[0]}\0"
-            yield make_tag_node(run, f"*{pairs[number]}", is_opening=opens)
+            yield make_tag_node(run, f"*{min(number, pairs[number])}", is_opening=opens)
         else:
             escape_style.unescaped.update(token[0], [token[0]])
             yield InlineNode(escape_style.convert_to_markup(token[0]))
@@ -188,31 +188,19 @@ def _find_links(text: str, tokens: Sequence[re.Match[str]], link_labels: Collect
 
 
 def _find_emphasis(text: str, tokens: Sequence[re.Match[str]], link_ends: dict[int, tuple[int, str]]) -> dict[int, int]:
-    """Find pairs of equal runs of `*`, `_` or `~~`, both in the same link or in none: the index of the opening."""
-    pairs: dict[int, int] = {}
+    """Find pairs of equal runs of `*`, `_` or `~~`, both in the same link or in none: the index of the other run."""
     starts = {start for start, _ in link_ends.values()}
-    stack: list[list[int]] = [[]]  # open runs, for each open link
-    counts: list[Counter[str]] = [Counter()]  # number of open runs by their text
+    links = [-1]  # the open ones
+    halves = []
     for index, token in enumerate(tokens):
         if index in starts:
-            stack.append([])
-            counts.append(Counter())
+            links.append(index)
         elif index in link_ends:
-            stack.pop()
-            counts.pop()
-        elif run := token["run"]:
-            before, after = text[max(token.start() - 1, 0) : token.start()], text[token.end() : token.end() + 1]
-            opens, closes = not (after.isspace() or not after), not (before.isspace() or not before)
-            if run[0] == "_":
-                opens, closes = opens and not before.isalnum(), closes and not after.isalnum()
-            if closes and counts[-1][run]:
-                while True:
-                    other = stack[-1].pop()
-                    counts[-1][tokens[other][0]] -= 1
-                    if tokens[other][0] == run:
-                        break
-                pairs[other] = pairs[index] = other
-            elif opens:
-                stack[-1].append(index)
-                counts[-1][run] += 1
-    return pairs
+            links.pop()
+        run = token["run"] or ""
+        before, after = text[max(token.start() - 1, 0) : token.start()], text[token.end() : token.end() + 1]
+        opens, closes = not (after.isspace() or not after), not (before.isspace() or not before)
+        if run[:1] == "_":
+            opens, closes = opens and not before.isalnum(), closes and not after.isalnum()
+        halves.append(TagHalf(run and f"{links[-1]} {run}", opens, closes))
+    return match_tag_pairs(halves)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from regard.documents.base import DocumentError, DocumentLimits, ParsedDocument,
 from regard.documents.escaping import unescape_markup
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, RunStyle, make_tag_node
 from regard.documents.xml_tree import TEXT_NODE, XmlElement, iterate_attributes, parse_xml_paragraphs
+from regard.tag_pairs import TagHalf, match_tag_pairs
 
 OOXML_NAMESPACES = {
     "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w",
@@ -94,13 +96,13 @@ def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
     """Yield the text of a run, and the elements between it."""
     properties = "".join(child.serialize() for child in element.children if child.name in RUN_PROPERTIES)
     opening = element.opening + properties
-    style = RunStyle(properties, opening, element.closing, "", "", "")
+    style = RunStyle(properties, opening, element.closing)
     for child in element.children:
         if child.name in TEXT_ELEMENTS:
             tag = tag_with_space = child.opening
             if dict(iterate_attributes(tag)).get("xml:space") != "preserve":
                 tag_with_space = f"{XML_SPACE_ATTRIBUTE.sub('', tag)[:-1]}{TEXT_ELEMENTS[child.name]}>"
-            text_style = style._replace(before=tag, before_space=tag_with_space, after=child.closing)
+            text_style = replace(style, before=tag, before_space=tag_with_space, after=child.closing)
             yield FieldNode(InlineNode(child.text_markup, text_style))
         elif child.name not in RUN_PROPERTIES | OOXML_DROPPED_ELEMENTS and not _is_white_space(child):
             field_role = child.find_attribute("fldCharType") if child.name == "w:fldChar" else ""
@@ -111,23 +113,17 @@ def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
 
 def _merge_fields(field_nodes: Sequence[FieldNode]) -> Iterator[InlineNode]:
     """Merge each field with its result into a standalone node; that of a hyperlink goes around the result's words."""
-    ends, opened = {}, []
-    for index, field_node in enumerate(field_nodes):
-        if field_node.field_role == "begin":
-            opened.append(index)
-        elif field_node.field_role == "end" and opened:
-            ends[opened.pop()] = index
+    roles = [field_node.field_role for field_node in field_nodes]
+    partners = match_tag_pairs(TagHalf("field", role == "begin", role == "end") for role in roles)
     index, closing = 0, set()
     while index < len(field_nodes):
-        end = ends.get(index)
-        if end is None:
+        end = partners.get(index, -1)
+        if end < index:
             node = field_nodes[index].node
             yield InlineNode(opening=node.opening, pair_key=f"field {index}") if index in closing else node
             index += 1
             continue
-        result = next(
-            (position for position in range(index, end) if field_nodes[position].field_role == "separate"), end
-        )
+        result = next((position for position in range(index, end) if roles[position] == "separate"), end)
         instruction = "".join(field_node.instruction for field_node in field_nodes[index:result])
         link = instruction.split()[:1] == ["HYPERLINK"] and result < end
         last = result if link else end

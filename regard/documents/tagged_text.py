@@ -9,7 +9,8 @@ text, or are at an end of it, stay there and are not shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from regard.documents.escaping import (
     replace_line_breaks,
     unescape_markup,
 )
+from regard.tag_pairs import TagHalf, match_tag_pairs
 
 PLACEHOLDER_TAG = re.compile(r"<(?P<close>/?)r(?P<number>[0-9]{1,6})(?P<alone>/?)>")
 WHITE_SPACE = re.compile(r"[ \t\r\n]+")
@@ -31,15 +33,17 @@ MAX_TAG_DEPTH = 50  # nested pairs; deeper ones are standalone
 EscapeFunction = Callable[[str], str]
 
 
-class RunStyle(NamedTuple):
+@dataclass(frozen=True)
+class RunStyle:
     """Wrapping of text in formats that do not allow bare text: a run of an Office document."""
 
     key: str  # equal if two runs look the same
-    opening: str
-    closing: str
-    before: str  # before the text, inside the run
-    before_space: str  # instead of `before` for text with white space at an end, which would be lost
-    after: str
+    opening: str = field(compare=False)
+    closing: str = field(compare=False)
+    before: str = field(default="", compare=False)  # before the text, inside the run
+    # Instead of `before` for text with white space at an end, which would be lost.
+    before_space: str = field(default="", compare=False)
+    after: str = field(default="", compare=False)
 
     def wrap_text(self, text: str) -> str:
         """Wrap text for use inside the run."""
@@ -91,12 +95,8 @@ class InlineNode:
     def fits_style(self, style: RunStyle | None) -> bool:
         """Return True if it can be in a run of that style; a single space fits every style."""
         if self.markup:
-            return self.markup == " " or _is_same_style(self.style, style)
-        return not self.children and all(_is_same_style(fragment.style, style) for fragment in self.opening)
-
-
-def _is_same_style(one: RunStyle | None, other: RunStyle | None) -> bool:
-    return (one and one.key) == (other and other.key)
+            return self.markup == " " or self.style == style
+        return not self.children and all(fragment.style == style for fragment in self.opening)
 
 
 def make_tag_node(
@@ -121,9 +121,9 @@ def iterate_tagged_nodes(text: str, tag_pattern: re.Pattern[str], to_markup: Esc
     yield InlineNode(to_markup(text[position:]))
 
 
-def _make_text_fragment(text: str, style: RunStyle | None) -> OutputFragment:
-    """Build a fragment of text, wrapped in its style."""
-    return OutputFragment(style, lambda: style.wrap_text(text) if style else text, is_text=True)
+def _make_text_fragment(text: str, style: RunStyle | None, escape: EscapeFunction = str) -> OutputFragment:
+    """Build a fragment of text, wrapped in its style; it is escaped when it is written."""
+    return OutputFragment(style, lambda: style.wrap_text(escape(text)) if style else escape(text), is_text=True)
 
 
 def _join_fragments(fragments: Iterable[OutputFragment]) -> str:
@@ -131,7 +131,7 @@ def _join_fragments(fragments: Iterable[OutputFragment]) -> str:
     out: list[str] = []
     current: RunStyle | None = None
     for fragment in fragments:
-        if not _is_same_style(fragment.style, current):
+        if fragment.style != current:
             out += [current.closing if current else "", fragment.style.opening if fragment.style else ""]
             current = fragment.style
         out.append(fragment.write())
@@ -140,26 +140,18 @@ def _join_fragments(fragments: Iterable[OutputFragment]) -> str:
 
 def nest_tag_pairs(nodes: Iterable[InlineNode]) -> list[InlineNode]:
     """Join the halves of pairs; a half without the other, or one that crosses a pair, is standalone."""
-    stack = [InlineNode()]
-    for node in nodes:
-        if node.pair_key and node.is_opening and len(stack) <= MAX_TAG_DEPTH:
+    nodes = list(nodes)
+    halves = (TagHalf(node.pair_key, node.is_opening, not node.is_opening) for node in nodes)
+    partners, stack = match_tag_pairs(halves, MAX_TAG_DEPTH), [InlineNode()]
+    for index, node in enumerate(nodes):
+        if partners.get(index, -1) > index:
             stack.append(node)
-        elif node.pair_key and not node.is_opening and any(other.pair_key == node.pair_key for other in stack):
-            while (top := stack.pop()).pair_key != node.pair_key:
-                _unnest_unclosed(top, stack[-1])
-            top.closing, top.pair_key = node.opening, ""
-            stack[-1].children.append(top)
-        else:
-            stack[-1].children.append(node)
-    while len(stack) > 1:
-        top = stack.pop()
-        _unnest_unclosed(top, stack[-1])
+            continue
+        if index in partners:
+            closing, node = node.opening, stack.pop()
+            node.closing = closing
+        stack[-1].children.append(node)
     return stack[0].children
-
-
-def _unnest_unclosed(node: InlineNode, parent: InlineNode) -> None:
-    """Make an unclosed opening standalone, followed by its children."""
-    parent.children += [InlineNode(opening=node.opening), *node.children]
 
 
 def _simplify_nodes(nodes: Iterable[InlineNode]) -> list[InlineNode]:
@@ -214,13 +206,11 @@ def _split_by_style(pair: InlineNode) -> InlineNode:
 
 def _find_commonest_style(nodes: Iterable[InlineNode]) -> RunStyle | None:
     """Return the style of most of the text."""
-    styles: dict[str, RunStyle] = {}
-    lengths: dict[str, int] = {}
+    lengths: Counter[RunStyle] = Counter()
     for node in nodes:
         if node.markup and node.style:
-            styles.setdefault(node.style.key, node.style)
-            lengths[node.style.key] = lengths.get(node.style.key, 0) + len(node.markup)
-    return styles[max(lengths, key=lambda key: lengths[key])] if styles else None
+            lengths[node.style] += len(node.markup)
+    return max(lengths, key=lambda style: lengths[style], default=None)
 
 
 def _iterate_descendants(pair: InlineNode) -> Iterator[InlineNode]:
@@ -285,17 +275,15 @@ class TaggedText:
     def _trim_white_space(self) -> None:
         """Remove white space from both ends of the text."""
         for node in self.body.children[:1]:
-            stripped = node.markup.lstrip()
-            if node.markup != stripped:
-                self.leading_fragments.append(
-                    _make_text_fragment(node.markup[: len(node.markup) - len(stripped)], node.style)
-                )
-                node.markup = stripped
+            length = len(node.markup) - len(node.markup.lstrip())
+            if length:
+                self.leading_fragments.append(_make_text_fragment(node.markup[:length], node.style))
+                node.markup = node.markup[length:]
         for node in self.body.children[-1:]:
-            stripped = node.markup.rstrip()
-            if node.markup != stripped:
-                self.trailing_fragments.append(_make_text_fragment(node.markup[len(stripped) :], node.style))
-                node.markup = stripped
+            length = len(node.markup.rstrip())
+            if length < len(node.markup):
+                self.trailing_fragments.append(_make_text_fragment(node.markup[length:], node.style))
+                node.markup = node.markup[:length]
 
     def _iterate_tagged_source(self, nodes: Iterable[InlineNode]) -> Iterator[str]:
         """Yield the text for the translator, in parts."""
@@ -338,62 +326,42 @@ class TaggedText:
         escape = escape or (lambda text: normalize_entities(text, kept))
         translation = _copy_line_breaks(replace_line_breaks(translation), self.source)
         translation = SPACED_SEPARATOR.sub(self._restore_spaces, self._mark_separators(translation))
-        core = (
-            self._insert_at_tags(translation, escape)
-            if self._has_all_tags(translation)
-            else self._insert_without_tags(translation, escape)
-        )
+        core = self._insert_at_tags(translation, escape)
+        if core is None:
+            core = self._insert_without_tags(translation, escape)
         return _join_fragments([*self.leading_fragments, *core, *reversed(self.trailing_fragments)])
 
-    def _has_all_tags(self, translation: str) -> bool:
-        """Return True if a translation has all tags, each once and properly nested."""
-        seen: set[int] = set()
-        stack: list[int] = []
-        for tag in PLACEHOLDER_TAG.finditer(translation):
-            number = int(tag["number"])
-            if tag["close"]:
-                if not stack or stack.pop() != number:
-                    return False
-                continue
-            if (
-                number in seen
-                or not 0 < number <= len(self.tag_nodes)
-                or self.tag_nodes[number - 1].is_standalone != bool(tag["alone"])
-            ):
-                return False
-            seen.add(number)
-            if not tag["alone"]:
-                stack.append(number)
-        return not stack and len(seen) == len(self.tag_nodes)
+    def _insert_at_tags(self, translation: str, escape: EscapeFunction) -> list[OutputFragment] | None:
+        """Return the translation with each element at its tag; None unless it has all tags, each once and nested."""
+        fragments: list[OutputFragment] = []
+        stack, seen, position = [self.body], set[int](), 0
 
-    def _insert_at_tags(self, translation: str, escape: EscapeFunction) -> Iterator[OutputFragment]:
-        """Yield the translation with each element at its tag."""
-        stack, position = [self.body], 0
+        def add_text(text: str) -> None:
+            if text:
+                style = next((pair.style for pair in reversed(stack) if pair.style), None)
+                fragments.append(_make_text_fragment(text, style, escape))
+
         for tag in PLACEHOLDER_TAG.finditer(translation):
-            if tag.start() > position:
-                yield _make_text_fragment(escape(translation[position : tag.start()]), _find_innermost_style(stack))
-            position = tag.end()
-            node = self.tag_nodes[int(tag["number"]) - 1]
+            add_text(translation[position : tag.start()])
+            position, number = tag.end(), int(tag["number"])
+            node = self.tag_nodes[number - 1] if 0 < number <= len(self.tag_nodes) else None
             if tag["close"]:
-                yield from stack.pop().closing
+                if stack[-1] is not node:
+                    return None
+                fragments += stack.pop().closing
                 continue
-            yield from node.opening
+            if node is None or number in seen or node.is_standalone != bool(tag["alone"]):
+                return None
+            seen.add(number)
+            fragments += node.opening
             if not node.is_standalone:
                 stack.append(node)
-        if translation[position:]:
-            yield _make_text_fragment(escape(translation[position:]), _find_innermost_style(stack))
+        add_text(translation[position:])
+        return fragments if len(stack) == 1 and len(seen) == len(self.tag_nodes) else None
 
-    def _insert_without_tags(self, translation: str, escape: EscapeFunction) -> Iterator[OutputFragment]:
-        """Yield the translation as one text in place of the first words, after tags were lost."""
-        text: str | None = escape(PLACEHOLDER_TAG.sub("", translation))
-        for fragment in (fragment for node in self.body.children for fragment in node.list_fragments()):
-            if not fragment.is_text:
-                yield fragment
-            elif text is not None:
-                yield _make_text_fragment(text, fragment.style)
-                text = None
-
-
-def _find_innermost_style(stack: Sequence[InlineNode]) -> RunStyle | None:
-    """Return the style of the innermost pair that has one."""
-    return next((pair.style for pair in reversed(stack) if pair.style), None)
+    def _insert_without_tags(self, translation: str, escape: EscapeFunction) -> list[OutputFragment]:
+        """Return the translation as one text in place of the first words, after tags were lost."""
+        fragments = [fragment for node in self.body.children for fragment in node.list_fragments()]
+        first = next(index for index, fragment in enumerate(fragments) if fragment.is_text)
+        text = _make_text_fragment(PLACEHOLDER_TAG.sub("", translation), fragments[first].style, escape)
+        return [*fragments[:first], text, *(fragment for fragment in fragments[first:] if not fragment.is_text)]

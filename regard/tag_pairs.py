@@ -1,0 +1,39 @@
+"""Match the halves of tag pairs in markup."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class TagHalf(NamedTuple):
+    """One element of markup as a possible half of a pair; an element without a key is not one."""
+
+    key: str  # equal for both halves of a pair
+    opens: bool
+    closes: bool
+
+
+def match_tag_pairs(elements: Iterable[TagHalf], max_depth: float = math.inf) -> dict[int, int]:
+    """Return the index of the other half for each half of a pair.
+
+    An element that can close the innermost open pair of its key does so; pairs that are still open inside it have no
+    other half. Pairs that are nested more than `max_depth` deep are not opened.
+    """
+    partners: dict[int, int] = {}
+    opened: list[tuple[int, str]] = []
+    num_opened: Counter[str] = Counter()  # of each key
+    for index, (key, opens, closes) in enumerate(elements):
+        if closes and num_opened[key]:
+            start, start_key = opened.pop()
+            num_opened[start_key] -= 1
+            while start_key != key:
+                start, start_key = opened.pop()
+                num_opened[start_key] -= 1
+            partners[start], partners[index] = index, start
+        elif opens and key and len(opened) < max_depth:
+            opened.append((index, key))
+            num_opened[key] += 1
+    return partners
