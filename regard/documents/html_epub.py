@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ from regard.documents.escaping import (
     replace_line_breaks,
     unescape_markup,
 )
-from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, make_tag_node
+from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, join_parts, make_tag_node
 from regard.documents.xml_tree import XML_TOKEN, check_xml
 from regard.tag_pairs import TagHalf, match_tag_pairs
 
@@ -146,35 +147,39 @@ def parse_xhtml(content: bytes) -> ParsedDocument:
     return _parse_tokens(source, _iterate_xml_tokens(source.text))
 
 
+class HtmlSpan(TaggedText):
+    """Tokens without a block tag between them, which are one text."""
+
+    def __init__(self, tokens: Sequence[HtmlToken]) -> None:
+        self.tokens = tokens
+        has_text = any(token.text.strip() for token in tokens)
+        super().__init__(token.make_node() for token in tokens if has_text)
+
+    def write(self, translation: str) -> str:
+        """Return the tokens with the translation of their text."""
+        words = (token.source for token in self.tokens if token.text)
+        source_text = "".join(source for source in words if not source.startswith("<![CDATA["))
+        self.escape = make_html_escaper(source_text, ENTITY.findall(self.text))
+        return super().write(translation)
+
+
 def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDocument:
     """Build the document of a file that is split into tokens."""
-    spans = list(_split_at_block_tags(tokens))
-    attributes = [attribute for span in spans for token in span for attribute in _find_translated_attributes(token)]
-    tagged_texts = {
-        index: tagged_text
-        for index, span in enumerate(spans)
-        if any(token.text.strip() for token in span)
-        and (tagged_text := TaggedText(token.make_node() for token in span)).text
-    }
+    spans = list(map(HtmlSpan, _split_at_block_tags(tokens)))
+    attributes = [
+        attribute for span in spans for token in span.tokens for attribute in _find_translated_attributes(token)
+    ]
+    body = join_parts(spans, partial(source.encode_like_source, is_markup=True))
 
     def write(translations: Sequence[str]) -> bytes:
         remaining = iter(translations)
         for token, of_token in groupby(attributes, key=lambda attribute: attribute.token):
             _fill_attributes(token, of_token, remaining)
-        out = ["".join(token.source for token in span) for span in spans]
-        for (index, tagged_text), translation in zip(tagged_texts.items(), remaining, strict=True):
-            if translation not in ("", tagged_text.text):
-                words = (token.source for token in spans[index] if token.text)
-                source_text = "".join(source for source in words if not source.startswith("<![CDATA["))
-                out[index] = tagged_text.write(
-                    translation, make_html_escaper(source_text, ENTITY.findall(tagged_text.text))
-                )
-        return source.encode_like_source("".join(out), is_markup=True)
+        for span in spans:
+            span.source = "".join(token.source for token in span.tokens)
+        return body.write(list(remaining))
 
-    return ParsedDocument(
-        [*(attribute.text for attribute in attributes), *(tagged_text.text for tagged_text in tagged_texts.values())],
-        write,
-    )
+    return ParsedDocument([*(attribute.text for attribute in attributes), *body.texts], write)
 
 
 def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:

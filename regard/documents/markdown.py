@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 from regard.documents.base import ParsedDocument, decode_utf8
 from regard.documents.markdown_inline import EMPTY_EMPHASIS, EscapeStyle, normalize_link_label, parse_inline
-from regard.documents.tagged_text import TaggedText
+from regard.documents.tagged_text import TaggedText, join_parts
 
 LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*[\r\n](?:.*?[\r\n])??(?:\1|\.\.\.)[ \t]*(?=[\r\n]|\Z)", re.DOTALL)
@@ -42,24 +41,22 @@ CODE_INDENT = 4
 MAX_PARAGRAPH_LENGTH = 20_000  # characters; a longer paragraph is copied
 
 
-class Paragraph(NamedTuple):
+class Paragraph(TaggedText):
     """A text of one or several lines; a separator is the end of a line and the prefix of the next."""
 
-    lines: list[str]
-    separators: list[str]
-    tagged_text: TaggedText
-    escape_style: EscapeStyle
-
-    @property
-    def source(self) -> str:
-        """The paragraph as written in the source."""
-        return self.lines[0] + "".join(map("".join, zip(self.separators, self.lines[1:], strict=True)))
+    def __init__(
+        self, lines: list[str], separators: list[str], link_labels: Collection[str], in_table: bool = False
+    ) -> None:
+        text = "\n".join(lines)
+        self.escape_style = EscapeStyle(text, in_table)
+        self.separators = separators
+        nodes = parse_inline(text, link_labels, self.escape_style) if len(text) <= MAX_PARAGRAPH_LENGTH else ()
+        super().__init__(nodes, lines[0] + "".join(map("".join, zip(separators, lines[1:], strict=True))))
 
     def write(self, translation: str) -> str:
-        """Write the paragraph with its translation; an empty one leaves it unchanged."""
-        if translation in ("", self.tagged_text.text):
-            return self.source
-        text = self.tagged_text.write(translation, self.escape_style.make_markdown_escaper())
+        """Return the paragraph with its translation."""
+        self.escape = self.escape_style.make_markdown_escaper()
+        text = super().write(translation)
         first, *others = EMPTY_EMPHASIS.sub("", text).replace("\0", "").split("\n")
         out = _escape_block_start(first)
         for line, separator in zip(others, self.separators, strict=False):
@@ -91,19 +88,7 @@ def parse_markdown(content: bytes) -> ParsedDocument:
         if definition
     }
     parts = [source.text[:start], *MarkdownBlockParser(lines, labels).iterate_blocks()]
-    texts = [part.tagged_text.text for part in parts if isinstance(part, Paragraph) and part.tagged_text.text]
-
-    def write(translations: Sequence[str]) -> bytes:
-        remaining = iter(translations)
-        out = []
-        for part in parts:
-            if isinstance(part, str):
-                out.append(part)
-            else:
-                out.append(part.write(next(remaining)) if part.tagged_text.text else part.source)
-        return source.encode_like_source("".join(out))
-
-    return ParsedDocument(texts, write)
+    return join_parts(parts, source.encode_like_source)
 
 
 class MarkdownBlockParser:
@@ -173,7 +158,7 @@ class MarkdownBlockParser:
                 tail = HEADING_END.search(rest, heading.end())
                 text_end = tail.start() if tail else len(rest)
                 yield prefix + heading[0]
-                yield self.make_paragraph([rest[heading.end() : text_end]], [])
+                yield Paragraph([rest[heading.end() : text_end]], [], self.link_labels)
                 yield rest[text_end:] + end
             else:
                 indent = len(rest) - len(rest.lstrip()) if self.paragraph_lines else 0
@@ -232,25 +217,16 @@ class MarkdownBlockParser:
         for cell in TABLE_CELL.finditer(row):
             if cell[0].count("`") % 2 == 0:  # else code continues after the |
                 yield row[position : cell.start()]
-                yield self.make_paragraph([cell[0]], [], in_table=True)
+                yield Paragraph([cell[0]], [], self.link_labels, in_table=True)
                 position = cell.end()
         yield row[position:] + line_end
 
     def flush_paragraph(self) -> Iterator[str | Paragraph]:
         """Yield the open paragraph, if any, and close it."""
         if self.paragraph_lines:
-            yield self.make_paragraph(self.paragraph_lines, self.separators)
+            yield Paragraph(self.paragraph_lines, self.separators, self.link_labels)
             yield self.line_end
             self.paragraph_lines, self.separators = [], []
-
-    def make_paragraph(self, lines: list[str], separators: list[str], in_table: bool = False) -> Paragraph:
-        """Build a paragraph from its lines."""
-        text = "\n".join(lines)
-        escape_style = EscapeStyle(text, in_table)
-        tagged_text = TaggedText(
-            parse_inline(text, self.link_labels, escape_style) if len(text) <= MAX_PARAGRAPH_LENGTH else ()
-        )
-        return Paragraph(lines, separators, tagged_text, escape_style)
 
 
 def _count_columns(text: str, start_column: int = 0) -> int:

@@ -40,10 +40,7 @@ def parse_po(content: bytes) -> ParsedDocument:
         for unit, texts in messages:
             if any(line.text and not translation_of[id(line)] for lines in texts for line in lines):
                 continue
-            forms = [
-                "\n".join(line.write(translation_of.get(id(line), ""), unescape_markup) for line in lines)
-                for lines in texts
-            ]
+            forms = ["\n".join(line.fill(translation_of.get(id(line), "")) for line in lines) for lines in texts]
             unit.target = _make_plural_forms(forms, _count_plural_forms(file)) if unit.hasplural() else forms[0]
         return mark + bytes(file)
 
@@ -84,7 +81,10 @@ def _list_texts(unit: pounit, side: str) -> list[str]:
 
 
 def _parse_message_lines(text: str) -> list[TaggedText]:
-    return [TaggedText(iterate_tagged_nodes(line, INLINE_TAG, escape_text)) for line in text.split("\n")]
+    return [
+        TaggedText(iterate_tagged_nodes(line, INLINE_TAG, escape_text), line, unescape_markup)
+        for line in text.split("\n")
+    ]
 
 
 def _count_plural_forms(file: pofile) -> int:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from regard.documents.base import DocumentError, EncodedText, ParsedDocument, decode_utf8
 from regard.documents.escaping import escape_text, normalize_html_text, replace_line_breaks, unescape_markup
-from regard.documents.tagged_text import EscapeFunction, TaggedText, iterate_tagged_nodes
+from regard.documents.tagged_text import EscapeFunction, TaggedText, iterate_tagged_nodes, join_parts
 from regard.tokenizers.urls import remove_urls
 
 MUSIC_NOTES = "♩♪♫♬"
@@ -91,20 +91,19 @@ class CueLine(NamedTuple):
         return not TAG_OR_MUSIC_NOTE.sub("", remove_urls(self.text)).strip()
 
 
-class Speech(NamedTuple):
-    """Consecutive lines of one speaker, and the index of the first one."""
+class Speech(TaggedText):
+    """Consecutive lines of one speaker."""
 
-    first_line: int
-    lines: Sequence[CueLine]
-    tagged_text: TaggedText
+    def __init__(self, lines: Sequence[CueLine], to_markup: EscapeFunction, escape: EscapeFunction | None) -> None:
+        self.lines = lines
+        text = "".join(line.text for line in lines).rstrip("\r\n")
+        source = "".join(line.speaker_prefix + line.text for line in lines)
+        super().__init__(iterate_tagged_nodes(text, TAG_OR_MUSIC_NOTE, to_markup), source, escape)
 
-    def format_lines(self, translation: str) -> list[str]:
-        """Return the lines with a translation; an empty one leaves them, since an empty line would end the cue."""
-        return (
-            _split_into_lines(translation, self.lines)
-            if translation.strip()
-            else [line.speaker_prefix + line.text for line in self.lines]
-        )
+    def write(self, translation: str) -> str:
+        """Return the lines with a translation; a blank one leaves them, since an empty line would end the cue."""
+        text = replace_line_breaks(super().write(translation))
+        return _split_into_lines(text, self.lines) if text.strip() else self.source
 
 
 def parse_srt(content: bytes) -> ParsedDocument:
@@ -126,34 +125,24 @@ def parse_vtt(content: bytes) -> ParsedDocument:
 def _parse_cues(source: EncodedText, to_markup: EscapeFunction, escape: EscapeFunction | None = None) -> ParsedDocument:
     """Parse the cues of a file; `to_markup` and `escape` convert its text to markup and back."""
     lines = [part for line in LINE.findall(source.text) for part in MID_LINE_VOICE.split(line)]
-    speeches = [speech for speech in _iterate_speeches(lines, to_markup) if speech.tagged_text.text]
-
-    def write(translations: Sequence[str]) -> bytes:
-        out = list(lines)
-        for speech, translation in zip(speeches, translations, strict=True):
-            parts = speech.format_lines(
-                replace_line_breaks(speech.tagged_text.write(translation, escape)) if translation else ""
-            )
-            count = len(speech.lines)
-            out[speech.first_line : speech.first_line + count] = [*parts, *[""] * (count - len(parts))]
-        return source.encode_like_source("".join(out))
-
-    return ParsedDocument([speech.tagged_text.text for speech in speeches], write)
+    return join_parts(list(_iterate_parts(lines, to_markup, escape)), source.encode_like_source)
 
 
-def _iterate_speeches(lines: Sequence[str], to_markup: EscapeFunction) -> Iterator[Speech]:
-    """Yield the speeches of each cue: all its lines together, split where another speaker or a song begins."""
-    cues = list(_iterate_cues(lines))
+def _iterate_parts(
+    lines: Sequence[str], to_markup: EscapeFunction, escape: EscapeFunction | None
+) -> Iterator[str | Speech]:
+    """Yield the speeches of each cue, all its lines together, split where another speaker or a song begins."""
+    cues, position = list(_iterate_cues(lines)), 0
     transcript = _is_transcript([lines[start] for start, _ in cues])
     for start, end in cues:
+        yield from lines[position:start]
+        position = end
         cue = [
             CueLine(prefix := _find_speaker_prefix(line, transcript), line[len(prefix) :]) for line in lines[start:end]
         ]
         for first, last in pairwise([*(index for index in range(len(cue)) if _starts_speech(cue, index)), len(cue)]):
-            speech_lines = cue[first:last]
-            text = "".join(line.text for line in speech_lines).rstrip("\r\n")
-            tagged_text = TaggedText(iterate_tagged_nodes(text, TAG_OR_MUSIC_NOTE, to_markup))
-            yield Speech(start + first, speech_lines, tagged_text)
+            yield Speech(cue[first:last], to_markup, escape)
+    yield from lines[position:]
 
 
 def _iterate_cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -177,7 +166,7 @@ def _starts_speech(cue: Sequence[CueLine], index: int) -> bool:
     )
 
 
-def _split_into_lines(text: str, lines: Sequence[CueLine]) -> list[str]:
+def _split_into_lines(text: str, lines: Sequence[CueLine]) -> str:
     """Split a translation into as many lines as the source if possible, of about equal length."""
     parts, remaining, prefix_length = [], text, len(lines[0].speaker_prefix)
     for lines_left in range(len(lines) if len(lines) <= MAX_CUE_LINES else 1, 1, -1):
@@ -191,4 +180,4 @@ def _split_into_lines(text: str, lines: Sequence[CueLine]) -> list[str]:
     parts.append(remaining)
     ends = [line.text[len(line.text.rstrip("\r\n")) :] for line in lines]
     out = [part + end for part, end in zip(parts, [*ends[: len(parts) - 1], ends[-1]], strict=True)]
-    return [lines[0].speaker_prefix + out[0], *out[1:]]
+    return lines[0].speaker_prefix + "".join(out)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from regard.documents.base import ParsedDocument
 from regard.documents.escaping import (
     ENTITY,
     has_translatable_words,
@@ -237,9 +238,14 @@ def strip_placeholder_tags(text: str) -> str:
 
 
 class TaggedText:
-    """Text with numbered tags for the translator, and the conversion of its translation back."""
+    """Text with numbered tags for the translator, and the conversion of its translation back.
 
-    def __init__(self, nodes: Iterable[InlineNode]) -> None:
+    `source` is the part of the file that has the text, and `escape` escapes a translation for the format.
+    """
+
+    def __init__(self, nodes: Iterable[InlineNode], source: str = "", escape: EscapeFunction | None = None) -> None:
+        self.source = source
+        self.escape = escape
         self.body = _split_by_style(InlineNode(children=_simplify_nodes(nest_tag_pairs(nodes))))
         self.leading_fragments: list[OutputFragment] = []
         self.trailing_fragments: list[OutputFragment] = []  # in reverse order
@@ -250,9 +256,9 @@ class TaggedText:
         self.body.style = self.body.style or any_style
         self._trim_white_space()
         self.tag_spaces: dict[int, tuple[str, str]] = {}  # white space of the source around tags that separate words
-        source = "".join(self._iterate_tagged_source(self.body.children))
-        self.source = SPACED_SEPARATOR.sub(self._add_spaces, self._mark_separators(source))
-        text = replace_line_breaks(self.source)
+        tagged_source = self._mark_separators("".join(self._iterate_tagged_source(self.body.children)))
+        self.tagged_source = SPACED_SEPARATOR.sub(self._add_spaces, tagged_source)
+        text = replace_line_breaks(self.tagged_source)
         self.text = text if has_translatable_words(strip_placeholder_tags(text)) else ""  # empty: nothing to translate
 
     def _peel_ends(self) -> bool:
@@ -320,11 +326,15 @@ class TaggedText:
         left, right = self.tag_spaces[number]
         return f"{left}<r{number}/>{right}"
 
-    def write(self, translation: str, escape: EscapeFunction | None = None) -> str:
-        """Write the translation as the document has it; `escape` escapes text for the format."""
+    def fill(self, translation: str) -> str:
+        """Return the part of the file with a translation, or as it is if that is empty or the same as the text."""
+        return self.source if translation in ("", self.text) else self.write(translation)
+
+    def write(self, translation: str) -> str:
+        """Return the translation as the document has it."""
         kept = frozenset(ENTITY.findall(self.text))
-        escape = escape or (lambda text: normalize_entities(text, kept))
-        translation = _copy_line_breaks(replace_line_breaks(translation), self.source)
+        escape = self.escape or (lambda text: normalize_entities(text, kept))
+        translation = _copy_line_breaks(replace_line_breaks(translation), self.tagged_source)
         translation = SPACED_SEPARATOR.sub(self._restore_spaces, self._mark_separators(translation))
         core = self._insert_at_tags(translation, escape)
         if core is None:
@@ -365,3 +375,16 @@ class TaggedText:
         first = next(index for index, fragment in enumerate(fragments) if fragment.is_text)
         text = _make_text_fragment(PLACEHOLDER_TAG.sub("", translation), fragments[first].style, escape)
         return [*fragments[:first], text, *(fragment for fragment in fragments[first:] if not fragment.is_text)]
+
+
+def join_parts(parts: Sequence[str | TaggedText], encode: Callable[[str], bytes]) -> ParsedDocument:
+    """Build a document of parts to copy and parts that may have words."""
+    translatable = [part for part in parts if not isinstance(part, str) and part.text]
+
+    def write(translations: Sequence[str]) -> bytes:
+        filled = {
+            id(part): part.fill(translation) for part, translation in zip(translatable, translations, strict=True)
+        }
+        return encode("".join(part if isinstance(part, str) else filled.get(id(part), part.source) for part in parts))
+
+    return ParsedDocument([part.text for part in translatable], write)

@@ -561,6 +561,12 @@ def test_po_header_determines_the_number_of_plural_forms() -> None:
         assert re.findall(r'msgstr\[\d\] "(.*)"', made) == forms
 
 
+def test_po_copies_lines_without_words_of_a_message() -> None:
+    content = b'msgid "<b>1</b> <b>2</b>\\n100 %\\nThe dog"\nmsgstr ""\n'
+    made = translate_document("a.po", content, uppercase_texts).decode()
+    assert made.endswith('msgstr ""\n"<b>1</b> <b>2</b>\\n"\n"100 %\\n"\n"THE DOG"\n')
+
+
 def test_po_in_latin_1_is_read_and_written_as_utf_8() -> None:
     content = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\nmsgid "é a"\nmsgstr ""\n'
     made = translate_document("a.po", content.encode("latin-1"), uppercase_texts).decode()
