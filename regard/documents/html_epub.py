@@ -242,11 +242,11 @@ def _split_at_unbalanced_tags(stretch: Sequence[HtmlToken]) -> Iterator[list[Htm
 
 def _find_unbalanced_tags(stretch: Sequence[HtmlToken]) -> set[int]:
     """Find tags without their other half, that cross others, are nested too deeply, or enclose such tags."""
-    halves = [TagHalf(token.pair_key, not token.is_closing, token.is_closing) for token in stretch]
-    partners = match_tag_pairs(halves, MAX_TAG_DEPTH)
+    tags = [TagHalf(token.pair_key, not token.is_closing, token.is_closing) for token in stretch]
+    partners = match_tag_pairs(tags, MAX_TAG_DEPTH)
     unbalanced: set[int] = set()
     last_unbalanced = -1
-    for index, half in enumerate(halves):
+    for index, half in enumerate(tags):
         partner = partners.get(index, index)
         if half.key and (partner == index or partner < last_unbalanced < index):
             unbalanced.update((partner, index))

@@ -191,7 +191,7 @@ def _find_emphasis(text: str, tokens: Sequence[re.Match[str]], link_ends: dict[i
     """Find pairs of equal runs of `*`, `_` or `~~`, both in the same link or in none: the index of the other run."""
     starts = {start for start, _ in link_ends.values()}
     links = [-1]  # the open ones
-    halves = []
+    tags = []
     for index, token in enumerate(tokens):
         if index in starts:
             links.append(index)
@@ -202,5 +202,5 @@ def _find_emphasis(text: str, tokens: Sequence[re.Match[str]], link_ends: dict[i
         opens, closes = not (after.isspace() or not after), not (before.isspace() or not before)
         if run[:1] == "_":
             opens, closes = opens and not before.isalnum(), closes and not after.isalnum()
-        halves.append(TagHalf(run and f"{links[-1]} {run}", opens, closes))
-    return match_tag_pairs(halves)
+        tags.append(TagHalf(run and f"{links[-1]} {run}", opens, closes))
+    return match_tag_pairs(tags)

@@ -142,8 +142,8 @@ def _join_fragments(fragments: Iterable[OutputFragment]) -> str:
 def nest_tag_pairs(nodes: Iterable[InlineNode]) -> list[InlineNode]:
     """Join the halves of pairs; a half without the other, or one that crosses a pair, is standalone."""
     nodes = list(nodes)
-    halves = (TagHalf(node.pair_key, node.is_opening, not node.is_opening) for node in nodes)
-    partners, stack = match_tag_pairs(halves, MAX_TAG_DEPTH), [InlineNode()]
+    tags = (TagHalf(node.pair_key, node.is_opening, not node.is_opening) for node in nodes)
+    partners, stack = match_tag_pairs(tags, MAX_TAG_DEPTH), [InlineNode()]
     for index, node in enumerate(nodes):
         if partners.get(index, -1) > index:
             stack.append(node)
