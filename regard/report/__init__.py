@@ -1,6 +1,6 @@
 """HTML report of a training run."""
 
-from regard.report.html import ReportSample, format_html_document, format_translation_page
+from regard.report.html import ReportSample, format_html_document, format_translation_page, load_macros
 from regard.report.run_report import compute_head_attention, write_heatmap, write_report, write_translation_page
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "compute_head_attention",
     "format_html_document",
     "format_translation_page",
+    "load_macros",
     "write_heatmap",
     "write_report",
     "write_translation_page",

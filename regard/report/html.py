@@ -51,17 +51,17 @@ MAX_CANDIDATES = 10
 
 
 @cache
-def _load_macros() -> Any:
-    """Return the macros of the template; their results are safe HTML, their arguments are escaped."""
+def load_macros(package: str = "regard.report", template: str = "report.html.j2") -> Any:
+    """Return the macros of a template; their results are safe HTML, their arguments are escaped."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters.update(number=_format_table_value, short=_format_tick)
-    return environment.from_string(_read_resource("report.html.j2")).module
+    return environment.from_string(_read_resource(package, template)).module
 
 
-def _read_resource(name: str) -> str:
-    return resources.files("regard.report").joinpath(name).read_text(encoding="utf-8")
+def _read_resource(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _format_table_value(value: Any) -> str:
@@ -83,7 +83,7 @@ class ReportSample(NamedTuple):
 
 def format_html_document(title: str, body: str) -> str:
     """Return a self-contained HTML document; `body` is HTML."""
-    return str(_load_macros().document(title, Markup(_read_resource("style.css")), Markup(body)))
+    return str(load_macros().document(title, Markup(_read_resource("regard.report", "style.css")), Markup(body)))
 
 
 def format_translation_page(
@@ -116,7 +116,7 @@ def format_run_page(
     sections = {name: values for name, values in config.items() if isinstance(values, dict)}
     curves = format_training_curves(run.read_metrics())
     paper = config.get("paper", "")
-    body = _load_macros().run(title, paper, results, charts, curves, heading, caption, samples, sections)
+    body = load_macros().run(title, paper, results, charts, curves, heading, caption, samples, sections)
     return format_html_document(title, body)
 
 
@@ -184,7 +184,7 @@ def format_curve(title: str, points: Sequence[tuple[float, float]]) -> Markup:
     scaled = [FRAME.scale_x((x - first) / (last - first) if last > first else 0.5) for x in xs]
     label = f"{title}: {ys[0]:.4g} at step {xs[0]:.0f}, {ys[-1]:.4g} at step {xs[-1]:.0f}"
     polyline = [f"{x:.1f},{scale_y(y):.1f}" for x, y in zip(scaled, ys, strict=True)]
-    chart: Markup = _load_macros().curve(
+    chart: Markup = load_macros().curve(
         title, ys[-1], label, FRAME, ticks, polyline, f"step {first:.0f}", f"{last:.0f}"
     )
     return chart
@@ -207,7 +207,7 @@ def format_length_chart(groups: Sequence[LengthGroup]) -> Markup:
     ]
     width = 0.7 * (FRAME.right - FRAME.left) / len(groups)
     label = f"{title}: " + "; ".join(f"{group.words}: {group.bleu:.1f}, {group.pairs:,} pairs" for group in groups)
-    chart: Markup = _load_macros().bars(title, label, FRAME, ticks, columns, width)
+    chart: Markup = load_macros().bars(title, label, FRAME, ticks, columns, width)
     return chart
 
 
@@ -222,7 +222,7 @@ def format_series(series: Sequence[PredictedSeries]) -> Markup:
             for values in (one.reference, one.prediction)
         )
         panels.append((SERIES_FRAME, ticks, *curves))
-    section: Markup = _load_macros().series(panels)
+    section: Markup = load_macros().series(panels)
     return section
 
 
@@ -230,7 +230,7 @@ def format_sample(sample: ReportSample) -> Markup:
     """Return one translation with its attention heat map, and those of all heads if there are several."""
     translation = sample.translation
     lines = {"source": translation.source, "reference": sample.reference, "translation": translation.text}
-    section: Markup = _load_macros().translation(
+    section: Markup = load_macros().translation(
         lines, translation.source_tokens, translation.tokens, translation.attention, sample.heads
     )
     return section
@@ -242,7 +242,7 @@ def format_prediction(example: DevExample, prediction: Prediction) -> Markup:
     candidates = prediction.to_dict().get("candidates", [])[:MAX_CANDIDATES]
     if candidates:
         lines["candidates"] = ", ".join(f"{one['word']} {one['probability']:.3f}" for one in candidates)
-    overlay, macros = prediction.make_image_overlay(), _load_macros()
+    overlay, macros = prediction.make_image_overlay(), load_macros()
     weights = macros.weighted_lines(prediction.make_attention_lines()) if overlay is None else format_overlay(overlay)
     section: Markup = macros.prediction(lines, weights)
     return section
@@ -257,5 +257,5 @@ def format_overlay(overlay: AttentionOverlay) -> Markup:
         for index, (word, weights) in enumerate(zip(overlay.words, overlay.weights, strict=True))
     ]
     name = f"image-{hashlib.sha256(png).hexdigest()[:16]}"
-    images: Markup = _load_macros().overlays(panels, rows, columns, name, base64.b64encode(png).decode("ascii"))
+    images: Markup = load_macros().overlays(panels, rows, columns, name, base64.b64encode(png).decode("ascii"))
     return images

@@ -7,13 +7,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from regard.paths import format_json
 from regard.plot import plot_bars, plot_curves, write_figure
-from regard.report import format_html_document
+from regard.report import format_html_document, load_macros
 from regard.reproduce.experiment import (
     METRICS,
     Chart,
@@ -183,39 +182,20 @@ def format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) ->
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def _format_html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a table in HTML; the first cell of a row is HTML already, the others are text."""
-    titles = "".join(f"<th scope=col>{escape(title)}</th>" for title in head)
-    body = "".join(
-        f"<tr><th scope=row>{first}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-        for first, *cells in rows
-    )
-    return f"<div class=scroll><table class=sheet><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
 def _format_experiment_page(experiment: Experiment, table: ResultTable, charts: Iterable[tuple[str, Path]]) -> str:
-    """Format the HTML page of an experiment."""
-    head, rows = make_value_grid(table, experiment.columns)
+    """Format the HTML page of an experiment, with its charts embedded."""
     claims = [
         [_format_claim_result(claim), claim["claim"], ORIGIN_TITLES[claim["whose"]], claim["figures"]]
         for claim in table["claims"]
     ]
-    commands = "".join(
-        f"<p>{escape(row['name'])}</p><pre>{escape(run['command'])}</pre>"
-        for row in table["rows"]
-        for run in row["runs"]
-    )
-    body = (
-        f"<h1>{escape(experiment.title)}</h1><p class=paper>{escape(experiment.source)}</p>"
-        f"<p>{escape(experiment.description)}</p>"
-        f"<h2>Claims</h2>{_format_html_table(['verdict', 'claim', 'whose', 'figures'], claims)}"
-        f"<p>{escape(LEGEND)}</p><h2>Figures, scale {escape(table['scale'])}</h2>"
-        f"{_format_html_table(head, [[escape(name), *values] for name, *values in rows])}"
-        f"<div class=charts>{''.join(_format_inline_image(*chart) for chart in charts)}</div>"
-        f"<h2>Reproduce</h2><pre>{escape(_format_command(table))}</pre>"
-        f"<details><summary>each run separately</summary><div class=scroll>{commands}</div></details>"
-    )
+    images = [(title, base64.b64encode(path.read_bytes()).decode()) for title, path in charts]
+    grid, command = make_value_grid(table, experiment.columns), _format_command(table)
+    body = _load_page_macros().experiment(experiment, table, claims, *grid, images, command, LEGEND)
     return format_html_document(experiment.title, body)
+
+
+def _load_page_macros() -> Any:
+    return load_macros("regard.reproduce", "page.html.j2")
 
 
 def _format_command(table: ResultTable) -> str:
@@ -226,12 +206,6 @@ def _format_command(table: ResultTable) -> str:
 
 def _format_claim_result(claim: Mapping[str, str]) -> str:
     return f"{RESULT_SYMBOLS[ClaimResult(claim['verdict'])]} {claim['verdict']}"
-
-
-def _format_inline_image(title: str, path: Path) -> str:
-    """Embed an image in the page; its numbers are in the table as well."""
-    data = base64.b64encode(path.read_bytes()).decode()
-    return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(title)}"></figure>'
 
 
 def _plot_chart(chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Figure | None:
@@ -268,18 +242,14 @@ def write_overview(workspace: Workspace) -> Path:
     (workspace.results_folder / "README.md").write_text(
         f"# Claims at the scale {workspace.scale}\n\n{format_markdown_table(head, markdown)}", encoding="utf-8"
     )
-    html = [
-        [
-            f'<a href="{escape(table["experiment"])}/page.html">{escape(table["title"])}</a>',
-            claim["claim"],
-            _format_claim_result(claim),
-            claim["figures"],
-        ]
-        for table, claim in claims
-    ]
     verdicts = Counter(claim["verdict"] for _, claim in claims)
     count = "; ".join(f"{verdicts[result]} {result}" for result in ClaimResult)
-    body = f"<h1>{title}</h1><p>{len(claims)} claims: {count}.</p>{_format_html_table(head, html)}"
+    macros = _load_page_macros()
+    html = [
+        [macros.experiment_link(table), claim["claim"], _format_claim_result(claim), claim["figures"]]
+        for table, claim in claims
+    ]
+    body = macros.overview(title, len(claims), count, html)
     path = workspace.results_folder / "index.html"
     path.write_text(format_html_document(title, body), encoding="utf-8")
     return path
