@@ -10,10 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from regard.synthetic.grammar import AlignedPair, generate_corpus, phrases
-from regard.synthetic.grammar import german_morphology as de
+from regard.synthetic.grammar import AlignedPair, generate_corpus
+from regard.synthetic.grammar import german as de
 from regard.synthetic.grammar import splits as corpus_module
-from regard.synthetic.grammar.clauses import Clause
 from regard.synthetic.grammar.lexicon import (
     ADJECTIVES,
     AND,
@@ -46,10 +45,16 @@ from regard.synthetic.grammar.lexicon import (
     find_noun,
     find_verb,
 )
-from regard.synthetic.grammar.phrases import CoordinatedPhrase, NounPhrase, PrepositionalPhrase, make_relative_pronoun
 from regard.synthetic.grammar.sentence_generator import SentenceGenerator
 from regard.synthetic.grammar.sentences import Sentence, realize_sentence_pair
 from regard.synthetic.grammar.splits import is_held_out, iterate_combinations
+from regard.synthetic.grammar.syntax import (
+    Clause,
+    CoordinatedPhrase,
+    NounPhrase,
+    PrepositionalPhrase,
+    make_relative_pronoun,
+)
 
 
 def the(name: str, *adjectives: str, plural: bool = False, determiner: str = "the") -> NounPhrase:
@@ -562,7 +567,7 @@ def test_adjective_without_article_has_strong_endings(name: str, plural: bool, d
 
 
 def decline(phrase: NounPhrase, case: str) -> str:
-    return " ".join(word for word, _ in phrases.realize_german_phrase(phrase, case, ""))
+    return " ".join(word for word, _ in de.realize_german_phrase(phrase, case, ""))
 
 
 @pytest.mark.parametrize(

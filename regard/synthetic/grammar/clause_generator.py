@@ -1,13 +1,12 @@
 """Random generation of meaningful clauses: a verb, its arguments and adjuncts, and relative clauses."""
 
 from dataclasses import replace
-from random import Random
 
 from regard.synthetic.grammar import lexicon as lx
-from regard.synthetic.grammar.clauses import Clause
 from regard.synthetic.grammar.lexicon import Adverbial, Modal, Pronoun, Verb
 from regard.synthetic.grammar.noun_phrase_generator import NounPhraseGenerator
-from regard.synthetic.grammar.phrases import (
+from regard.synthetic.grammar.syntax import (
+    Clause,
     CoordinatedPhrase,
     Nominal,
     NounPhrase,
@@ -34,12 +33,8 @@ _SINGLE_TIME = tuple(time for time in lx.TIME if not time.name.startswith("every
 _LOCATION_KINDS = ("building", "room", "nature", "town")
 
 
-class ClauseGenerator:
+class ClauseGenerator(NounPhraseGenerator):
     """Draw clauses from a random stream."""
-
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.noun_phrases = NounPhraseGenerator(random)
 
     def draw_clause(
         self,
@@ -56,13 +51,13 @@ class ClauseGenerator:
         if subject is None:
             kinds = verb.subjects or (self.random.choice(lx.NOUNS).kind,)
             # Only the present tense has a separate verb form for "I".
-            subject = self.noun_phrases.draw_subject(kinds, speaker_weight=16 if mode == "present" else 1)
+            subject = self.draw_subject(kinds, speaker_weight=16 if mode == "present" else 1)
         if verb.frame == "be" or (verb.is_stative and verb.frame not in {"that", "whether"}):
             mode = _STATIVE_TENSES.get(mode, mode)
         modal = self._draw_modal(verb, subject, past=mode == "modal-past") if mode.startswith("modal") else None
         tense = {"modal": "present", "modal-past": "past"}.get(mode, mode)
         can_be_negated = _is_definite(subject) and mode != "pluperfect" and (modal is None or modal.is_negatable)
-        negated = can_be_negated and self.noun_phrases.draw_bool(negation_probability)
+        negated = can_be_negated and self.draw_bool(negation_probability)
         clause = Clause(verb, subject, tense, modal, negated)
         self._add_arguments(clause)
         self._add_adjuncts(clause, mode if modal else tense, adjunct_factor)
@@ -84,29 +79,28 @@ class ClauseGenerator:
 
     def _add_arguments(self, clause: Clause) -> None:
         frame, kinds, subject = clause.verb.frame, clause.verb.objects, clause.subject
-        noun_phrases = self.noun_phrases
         if frame in {"acc", "dat", "put"}:
-            clause.direct = noun_phrases.draw_object(kinds, subject, clause.negated)
+            clause.direct = self.draw_object(kinds, subject, clause.negated)
         if frame in {"give", "buy", "explain"}:
             self._add_recipient_and_object(clause)
         elif frame == "prep":
-            draw = noun_phrases.draw_definite_object if clause.negated else noun_phrases.draw_object
+            draw = self.draw_definite_object if clause.negated else self.draw_object
             clause.complement = PrepositionalPhrase(*clause.verb.preposition, draw(kinds, subject))
         elif frame == "spot":
             seated = isinstance(subject, Pronoun | CoordinatedPhrase) or subject.noun.kind in lx.HUMAN
-            clause.complement = noun_phrases.draw_furniture_location(kinds, "dat", seated)
+            clause.complement = self.draw_furniture_location(kinds, "dat", seated)
         elif frame == "put":
-            clause.complement = noun_phrases.draw_furniture_location(clause.verb.places, "acc", seated=False)
+            clause.complement = self.draw_furniture_location(clause.verb.places, "acc", seated=False)
         elif frame in {"goal", "ride"}:
-            clause.complement = noun_phrases.draw_destination(kinds, on_foot=frame == "goal")
+            clause.complement = self.draw_destination(kinds, on_foot=frame == "goal")
         elif frame == "be":
             self._add_predicate(clause)
 
     def _add_recipient_and_object(self, clause: Clause) -> None:
         frame, subject = clause.verb.frame, clause.subject
-        clause.recipient_last = frame == "explain" or (frame == "give" and self.noun_phrases.draw_bool(0.4))
-        direct = self.noun_phrases.draw_object(clause.verb.objects, subject, clause.negated)
-        clause.indirect = self.noun_phrases.draw_definite_object(lx.HUMAN, subject)
+        clause.recipient_last = frame == "explain" or (frame == "give" and self.draw_bool(0.4))
+        direct = self.draw_object(clause.verb.objects, subject, clause.negated)
+        clause.indirect = self.draw_definite_object(lx.HUMAN, subject)
         # "buys her flowers" would be ambiguous.
         if clause.indirect is lx.SHE and isinstance(direct, NounPhrase) and not direct.determiner:
             direct = replace(direct, determiner="the")
@@ -116,25 +110,25 @@ class ClauseGenerator:
         subject = clause.subject
         head = subject.noun if isinstance(subject, NounPhrase | Pronoun) else subject.left.noun
         can_be_located = head is None or head.kind in (*lx.HUMAN, "pet", "farm", "vehicle", "thing")
-        if can_be_located and self.noun_phrases.draw_bool(0.3):
+        if can_be_located and self.draw_bool(0.3):
             kinds = _choose_location_kinds(head.kind if head else "", _LOCATION_KINDS)
-            clause.complement = self.noun_phrases.draw_location(kinds)
+            clause.complement = self.draw_location(kinds)
             return
         known = subject.adjectives if isinstance(subject, NounPhrase) else ()
         is_person = head is None or isinstance(subject, CoordinatedPhrase)
         suitable = lx.find_adjectives(lx.find_noun("teacher") if is_person else head)
         candidates = [word for word in suitable if not any(lx.are_contradictory(word, other) for other in known)]
         clause.predicate = self.random.choice(candidates)
-        clause.very = self.noun_phrases.draw_bool(0.15)
+        clause.very = self.draw_bool(0.15)
 
     def _add_adjuncts(self, clause: Clause, mode: str, adjunct_factor: float) -> None:
-        verb, draw_bool = clause.verb, self.noun_phrases.draw_bool
+        verb, draw_bool = clause.verb, self.draw_bool
         if verb.is_stative or (clause.predicate and clause.predicate.english not in lx.LISTS["temporary_adjectives"]):
             clause.manner = self._draw_manner(clause) if draw_bool(0.3 * adjunct_factor) else None
             return
         if verb.frame != "put" and verb.places and draw_bool(0.28 * adjunct_factor):
             kind = clause.subject.noun.kind if isinstance(clause.subject, NounPhrase) else ""
-            clause.place = self.noun_phrases.draw_location(_choose_location_kinds(kind, verb.places))
+            clause.place = self.draw_location(_choose_location_kinds(kind, verb.places))
         if draw_bool(0.22 * adjunct_factor):
             if verb.lemma in {"travel", "arrive"} and _is_human(clause.subject) and draw_bool(0.5):
                 clause.means = self.random.choice(lx.MEANS)
@@ -173,12 +167,12 @@ class ClauseGenerator:
             [verb for verb in find(phrase.noun) if verb.english != main.verb.english]
             for find in (lx.find_verbs_with_subject, lx.find_verbs_with_object)
         )
-        if object_verbs and self.noun_phrases.draw_bool(0.4):
+        if object_verbs and self.draw_bool(0.4):
             verb = self.random.choice(object_verbs)
             clause = self.draw_clause(mode, verb, adjunct_factor=0.2, negation_probability=0.05)
             clause.direct, clause.front = pronoun, "direct"
             return clause
-        if not subject_verbs or self.noun_phrases.draw_bool(0.25):
+        if not subject_verbs or self.draw_bool(0.25):
             return self.draw_clause("past" if main.is_past else "present", VERB_BE, pronoun, adjunct_factor=0.2)
         return self.draw_clause(mode, self.random.choice(subject_verbs), pronoun, adjunct_factor=0.3)
 

@@ -20,7 +20,7 @@ from regard.synthetic.grammar.lexicon import (
     find_nouns,
     is_of_kind,
 )
-from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase, PrepositionalPhrase
+from regard.synthetic.grammar.syntax import CoordinatedPhrase, Nominal, NounPhrase, PrepositionalPhrase
 
 _POSSESSIVES = ("my", "his", "her", "our", "their")
 _POSSESSIVE_BY_PRONOUN = {pronoun.english: word for pronoun, word in zip(PRONOUNS, _POSSESSIVES, strict=True)}

@@ -1,18 +1,11 @@
 """Random generation of sentences: statements, questions, and sentences of two clauses."""
 
-from random import Random
-
 from regard.synthetic.grammar import lexicon as lx
 from regard.synthetic.grammar.clause_generator import VERB_BE, ClauseGenerator
-from regard.synthetic.grammar.clauses import Clause
 from regard.synthetic.grammar.lexicon import Pronoun, Verb
-from regard.synthetic.grammar.phrases import CoordinatedPhrase, Nominal, NounPhrase
 from regard.synthetic.grammar.sentences import Sentence
+from regard.synthetic.grammar.syntax import Clause, CoordinatedPhrase, Nominal, NounPhrase
 
-_STATEMENT_MODES = (
-    ("present",) * 9 + ("past",) * 6 + ("perfect",) * 4 + ("future",) * 3 + ("modal",) * 5 + ("modal-past",)
-)
-_QUESTION_MODES = ("present",) * 4 + ("past",) * 3 + ("perfect",) * 2 + ("future",) + ("modal",) * 3
 # "hope" does not take a clause with a modal.
 _HOPE_TENSES = tuple(tenses for tenses in lx.THAT.tenses if not tenses[1].startswith("modal"))
 _CONTENT_CLAUSE_VERBS = lx.find_verbs("that", "whether")
@@ -26,17 +19,13 @@ _HUMAN_ACTION_VERBS = tuple(verb for verb in _HUMAN_VERBS if not verb.is_stative
 _MOTION_VERBS = tuple(verb for verb in lx.find_verbs("goal", "ride") if verb.english[0] != "come")
 
 
-class SentenceGenerator:
+class SentenceGenerator(ClauseGenerator):
     """Draw sentences from a random stream."""
-
-    def __init__(self, random: Random) -> None:
-        self.random = random
-        self.clauses = ClauseGenerator(random)
 
     def draw_sentence(self) -> Sentence:
         """Draw an unambiguous sentence."""
         while True:
-            self.clauses.noun_phrases.start_sentence()
+            self.start_sentence()
             sentence = self._draw_any_sentence()
             clauses = (sentence.first, sentence.first.relative, sentence.second)
             if not any(_is_tense_ambiguous(clause) or _is_rare_verb_form(clause) for clause in clauses):
@@ -52,28 +41,25 @@ class SentenceGenerator:
             return self._draw_complex_sentence()
         return self._draw_content_clause_sentence() if draw < 0.86 else self._draw_compound_sentence()
 
-    def _draw_bool(self, probability: float) -> bool:
-        return self.random.random() < probability
-
     def _draw_statement(self) -> Sentence:
-        clause = self.clauses.draw_clause(self.random.choice(_STATEMENT_MODES))
-        if clause.time and self._draw_bool(0.5):
+        clause = self.draw_clause(self.random.choice(lx.LISTS["statement_modes"]))
+        if clause.time and self.draw_bool(0.5):
             clause.front = "time"
-        elif clause.place and self._draw_bool(0.45):
+        elif clause.place and self.draw_bool(0.45):
             clause.front = "place"
-        if self._draw_bool(0.24):
-            self.clauses.add_relative_clause(clause)
+        if self.draw_bool(0.24):
+            self.add_relative_clause(clause)
         return Sentence("statement", clause)
 
     def _draw_question(self) -> Sentence:
-        mode, draw = self.random.choice(_QUESTION_MODES), self.random.random()
+        mode, draw = self.random.choice(lx.LISTS["question_modes"]), self.random.random()
         if draw < 0.42:
             # The German verb opens the sentence with a capital letter: few verbs, so that each is seen often that way.
             verbs = _OPENING_VERBS if mode in {"present", "past"} else _HUMAN_ACTION_VERBS
             clause = self._draw_question_clause(mode, self.random.choice(verbs), adjunct_factor=0.8)
             clause.front = ""
         elif draw < 0.55:
-            clause = self.clauses.draw_clause(mode, self.random.choice(_ONE_OBJECT_VERBS), lx.WHO, 0.4, 0.0)
+            clause = self.draw_clause(mode, self.random.choice(_ONE_OBJECT_VERBS), lx.WHO, 0.4, 0.0)
         elif draw < 0.72:
             clause = self._draw_object_question(mode)
         else:
@@ -82,7 +68,7 @@ class SentenceGenerator:
 
     def _draw_question_clause(self, mode: str, verb: Verb | None = None, adjunct_factor: float = 0.3) -> Clause:
         while True:
-            clause = self.clauses.draw_clause(mode, verb, adjunct_factor=adjunct_factor, negation_probability=0.0)
+            clause = self.draw_clause(mode, verb, adjunct_factor=adjunct_factor, negation_probability=0.0)
             if clause.subject is not lx.SPEAKER and not _has_determiner(clause.subject, ("no", "every", "some")):
                 clause.frequency = None
                 return clause
@@ -95,7 +81,7 @@ class SentenceGenerator:
         if draw < 0.65:
             clause.direct = lx.WHAT if draw < 0.4 else lx.WHO
         else:
-            clause.direct = self.clauses.noun_phrases.draw_which_phrase(clause.verb.objects)
+            clause.direct = self.draw_which_phrase(clause.verb.objects)
         return clause
 
     def _draw_adverbial_question(self, mode: str) -> Clause:
@@ -107,7 +93,7 @@ class SentenceGenerator:
             clause = self._draw_question_clause(mode, self.random.choice(_MOTION_VERBS))
             clause.interrogative, clause.complement = lx.WHITHER, None
         elif draw < 0.7:
-            clause = self._draw_question_clause(mode, self.clauses.draw_action_verb())
+            clause = self._draw_question_clause(mode, self.draw_action_verb())
             clause.interrogative, clause.time = lx.WHEN, None
         else:
             clause = self._draw_question_clause(mode)
@@ -119,7 +105,7 @@ class SentenceGenerator:
         conjunction = self.random.choice(lx.SUBORDINATORS)
         main, subordinate = self.random.choice(conjunction.tenses)
         is_at_one_time = conjunction.english in {"while", "when", "before", "after"}
-        is_leading = self._draw_bool(0.4)
+        is_leading = self.draw_bool(0.4)
         first = self._draw_event_clause(subordinate if is_leading else main, is_at_one_time)
         second = self._draw_following_clause(main if is_leading else subordinate, first, is_at_one_time)
         clauses = (second, first) if is_leading else (first, second)
@@ -129,7 +115,7 @@ class SentenceGenerator:
         verb = self.random.choice(_CONTENT_CLAUSE_VERBS)
         is_hope = verb.english[0] == "hope"
         main, subordinate = self.random.choice(_HOPE_TENSES if is_hope else lx.THAT.tenses)
-        first = self.clauses.draw_clause(main, verb, negation_probability=0.0 if is_hope else 0.14)
+        first = self.draw_clause(main, verb, negation_probability=0.0 if is_hope else 0.14)
         second = self._draw_following_clause(subordinate, first)
         takes_whether = verb.frame == "whether" or (first.negated and verb.english[0] == "know")
         return Sentence("trailing", first, second, lx.WHETHER if takes_whether else lx.THAT)
@@ -137,13 +123,13 @@ class SentenceGenerator:
     def _draw_compound_sentence(self) -> Sentence:
         conjunction = self.random.choice((lx.AND, lx.AND, lx.BUT))
         first_tense, second_tense = self.random.choice(conjunction.tenses)
-        first = self.clauses.draw_clause(first_tense, adjunct_factor=0.3)
-        if conjunction is lx.AND and _is_active(first.subject) and self._draw_bool(0.5):
+        first = self.draw_clause(first_tense, adjunct_factor=0.3)
+        if conjunction is lx.AND and _is_active(first.subject) and self.draw_bool(0.5):
             verb = self._draw_other_verb(first, is_at_one_time=True)
-            second = self.clauses.draw_clause(second_tense, verb, first.subject, 0.3, 0.0)
+            second = self.draw_clause(second_tense, verb, first.subject, 0.3, 0.0)
             return Sentence("shared", first, second, conjunction)
         if conjunction is lx.AND:
-            second = self.clauses.draw_clause(second_tense, adjunct_factor=0.3)
+            second = self.draw_clause(second_tense, adjunct_factor=0.3)
         else:
             second = self._draw_following_clause(second_tense, first)
         return Sentence("joined", first, second, conjunction)
@@ -151,7 +137,7 @@ class SentenceGenerator:
     def _draw_following_clause(self, mode: str, earlier: Clause, is_at_one_time: bool = False) -> Clause:
         """Draw a clause that continues an earlier one, often about the same person."""
         pronoun = _find_pronoun(earlier.subject)
-        if pronoun and self._draw_bool(0.5):
+        if pronoun and self.draw_bool(0.5):
             verb = self._draw_other_verb(earlier, is_at_one_time)
             return self._draw_event_clause(mode, is_at_one_time, verb, pronoun)
         return self._draw_event_clause(mode, is_at_one_time)
@@ -160,10 +146,10 @@ class SentenceGenerator:
         self, mode: str, is_at_one_time: bool = False, verb: Verb | None = None, subject: Nominal | None = None
     ) -> Clause:
         """Draw a clause that can be the cause or occasion of another: an action, or somebody's state."""
-        if verb is None and not is_at_one_time and self._draw_bool(0.15):
-            verb, subject = VERB_BE, self.clauses.noun_phrases.draw_subject(lx.HUMAN)
-        verb_or_action = verb or self.clauses.draw_action_verb()
-        clause = self.clauses.draw_clause(mode, verb_or_action, subject, 0.3, 0.0 if is_at_one_time else 0.14)
+        if verb is None and not is_at_one_time and self.draw_bool(0.15):
+            verb, subject = VERB_BE, self.draw_subject(lx.HUMAN)
+        verb_or_action = verb or self.draw_action_verb()
+        clause = self.draw_clause(mode, verb_or_action, subject, 0.3, 0.0 if is_at_one_time else 0.14)
         if not is_at_one_time:
             return clause
         # An event at one time has no frequency, and its subject is neither everybody nor nobody.

@@ -15,16 +15,10 @@ Every word of either language has a link.
 
 from dataclasses import dataclass
 
-from regard.synthetic.grammar.clauses import (
-    VERB_FIRST,
-    VERB_LAST,
-    VERB_SECOND,
-    Clause,
-    realize_english_clause,
-    realize_german_clause,
-)
+from regard.synthetic.grammar.english import realize_english_clause
+from regard.synthetic.grammar.german import VERB_FIRST, VERB_LAST, VERB_SECOND, realize_german_clause
 from regard.synthetic.grammar.lexicon import Conjunction
-from regard.synthetic.grammar.phrases import Token
+from regard.synthetic.grammar.syntax import Clause, Token
 
 
 @dataclass(frozen=True, slots=True)

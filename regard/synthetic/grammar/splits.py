@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from random import Random
 
-from regard.synthetic.grammar.clauses import Clause
 from regard.synthetic.grammar.lexicon import Pronoun
-from regard.synthetic.grammar.phrases import (
+from regard.synthetic.grammar.sentence_generator import SentenceGenerator
+from regard.synthetic.grammar.sentences import AlignedPair, Sentence, realize_sentence_pair
+from regard.synthetic.grammar.syntax import (
+    Clause,
     CoordinatedPhrase,
     Nominal,
     NounPhrase,
     PrepositionalPhrase,
     iterate_noun_phrases,
 )
-from regard.synthetic.grammar.sentence_generator import SentenceGenerator
-from regard.synthetic.grammar.sentences import AlignedPair, Sentence, realize_sentence_pair
 
 _HELD_OUT_FRACTION = 0.08
 

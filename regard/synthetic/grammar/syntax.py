@@ -1,0 +1,136 @@
+"""Abstract sentences, the same for both languages: noun phrases, prepositional phrases and clauses.
+
+A token is a word and the names of its meanings. A name is a path in the abstract sentence, such as "0.subject.noun".
+Two words of the two languages translate each other exactly if they have a name in common.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Modal, Noun, Pronoun, Verb
+
+Token = tuple[str, tuple[str, ...]]
+
+# German relative pronouns: nominative, accusative and dative by gender.
+_RELATIVE_PRONOUNS = {
+    "m": ("der", "den", "dem"),
+    "f": ("die", "die", "der"),
+    "n": ("das", "das", "dem"),
+    "p": ("die", "die", "denen"),
+}
+_INDEFINITE_DETERMINERS = ("a", "", "no", "two", "three", "many", "some")
+
+
+@dataclass(frozen=True, slots=True)
+class NounPhrase:
+    """A noun with its modifiers; the determiner is the English singular word, "" for none."""
+
+    noun: Noun
+    determiner: str = "the"
+    plural: bool = False
+    adjectives: tuple[Adjective, ...] = ()
+    very: bool = False
+    owner: "NounPhrase | None" = None
+    companion: "PrepositionalPhrase | None" = None
+
+    @property
+    def person(self) -> str:
+        """Person that a verb agrees with."""
+        return "p" if self.plural else "3"
+
+    @property
+    def gender(self) -> str:
+        """German gender, or "p" for plural."""
+        return "p" if self.plural else self.noun.gender
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatedPhrase:
+    """Two noun phrases joined by "and"."""
+
+    left: NounPhrase
+    right: NounPhrase
+
+    @property
+    def person(self) -> str:
+        """Person that a verb agrees with."""
+        return "p"
+
+
+Nominal = Pronoun | NounPhrase | CoordinatedPhrase
+
+
+@dataclass(frozen=True, slots=True)
+class PrepositionalPhrase:
+    """A preposition in both languages, the German case that it governs, and its noun phrase."""
+
+    english: str
+    german: str
+    case: str
+    nominal: Nominal
+
+
+def make_relative_pronoun(phrase: NounPhrase) -> Pronoun:
+    """Return the pronoun with which a relative clause refers to the phrase."""
+    human = phrase.noun.kind in {"person", "kin", "youth"}
+    words = ("who", "whom") if human else ("which", "which")
+    return Pronoun(words, _RELATIVE_PRONOUNS[phrase.gender], phrase.person, phrase.noun)
+
+
+def is_indefinite(nominal: Nominal) -> bool:
+    """Return True if the phrase introduces something new, which tends to come late in a German clause."""
+    return isinstance(nominal, NounPhrase) and nominal.determiner in _INDEFINITE_DETERMINERS
+
+
+def realize_adverbial(words: tuple[tuple[str, int], ...], path: str) -> list[Token]:
+    """Return the words of a fixed phrase, in either language."""
+    return [(word, (f"{path}.{unit}",)) for word, unit in words]
+
+
+def iterate_noun_phrases(nominal: Nominal) -> Iterator[NounPhrase]:
+    """Yield every full noun phrase in it, from the outside in."""
+    if isinstance(nominal, CoordinatedPhrase):
+        yield from iterate_noun_phrases(nominal.left)
+        yield from iterate_noun_phrases(nominal.right)
+    elif isinstance(nominal, NounPhrase):
+        yield nominal
+        if nominal.owner:
+            yield from iterate_noun_phrases(nominal.owner)
+        if nominal.companion:
+            yield from iterate_noun_phrases(nominal.companion.nominal)
+
+
+@dataclass(slots=True)
+class Clause:
+    """The parts of a clause: verb, subject, objects, adverbials; filled in one by one.
+
+    `tense` is "present", "past", "perfect", "pluperfect" or "future"; a modal has its own. `front` names the part that
+    opens the clause: "subject", "direct", "time", "place", "interrogative", or "" for a yes-no question.
+    `relative` is a clause about the subject or the direct object, as `host` says; its front is a relative pronoun.
+    """
+
+    verb: Verb
+    subject: Nominal
+    tense: str = "present"
+    modal: Modal | None = None
+    negated: bool = False
+    direct: Nominal | None = None
+    indirect: Nominal | None = None
+    recipient_last: bool = False
+    complement: PrepositionalPhrase | None = None
+    predicate: Adjective | None = None
+    very: bool = False
+    frequency: Adverbial | None = None
+    manner: Adverbial | None = None
+    means: Adverbial | None = None
+    place: PrepositionalPhrase | None = None
+    time: Adverbial | None = None
+    interrogative: Adverbial | None = None
+    front: str = "subject"
+    relative: "Clause | None" = None
+    host: str = "subject"
+
+    @property
+    def is_past(self) -> bool:
+        """True if the finite verb is in a past form."""
+        return self.modal.is_past if self.modal else self.tense in {"past", "pluperfect"}
