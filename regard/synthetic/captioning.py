@@ -21,12 +21,9 @@ from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_sp
 _Pixels = npt.NDArray[np.uint8]
 _Reals = npt.NDArray[np.float64]
 
-SPLIT_SIZES = {"train": 5000, "dev": 300, "test": 600}
 GRID_SIDE, CELL_PIXELS = 4, 8  # cells per side of a scene, pixels per side of a cell
 _HELD_OUT_INTERVAL = 5  # one in five combinations of objects is held out
-_WORDS = load_corpus_words()["captioning"]
-COLOURS: dict[str, tuple[int, int, int]] = _WORDS["colours"]
-SMALL_MODEL_OVERRIDES: dict[str, Any] = _WORDS["overrides"]
+COLOURS: dict[str, tuple[int, int, int]] = load_corpus_words()["captioning"]["colours"]
 _SHAPES: dict[str, Callable[[_Reals, _Reals], npt.NDArray[np.bool_]]] = {  # functions of coordinates from -1 to 1
     "circle": lambda x, y: x**2 + y**2 <= 1,
     "square": lambda x, y: np.maximum(np.abs(x), np.abs(y)) <= 1,
@@ -67,7 +64,7 @@ def write_captioning_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
             json.dumps(make_caption_line(scene, f"{name}.npy", row)) + "\n" for row, scene in enumerate(scenes)
         )
 
-    return write_splits(folder, ".jsonl", SPLIT_SIZES, SMALL_MODEL_OVERRIDES, make_text)
+    return write_splits(folder, "captioning", ".jsonl", make_text)
 
 
 def make_scene(random: np.random.Generator, training: bool, seed: int) -> list[SceneObject]:

@@ -14,13 +14,12 @@ from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_di
 _WORDS = load_corpus_words()["classification"]
 POSITIVE_ADJECTIVES: Sequence[str] = _WORDS["positive"]
 NEGATIVE_ADJECTIVES: Sequence[str] = _WORDS["negative"]
-SPLIT_SIZES = {"train": 3000, "dev": 300, "test": 600}
 
 
 def write_classification_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.tsv`, `dev.tsv` and `test.tsv`: label, text, and the deciding sentence, which training ignores."""
     random = Random(seed)
-    return write_distinct_splits(folder, ".tsv", SPLIT_SIZES, _WORDS["overrides"], lambda: _make_report_line(random))
+    return write_distinct_splits(folder, "classification", ".tsv", lambda: _make_report_line(random))
 
 
 def _make_report_line(random: Random) -> str:

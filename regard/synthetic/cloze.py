@@ -21,7 +21,6 @@ THINGS: Sequence[str] = _WORDS["things"]
 _FACT_COUNT_RANGE = (3, 5)  # minimum and maximum, in a story in which every word occurs once
 _ANSWER_REPEATS = 3  # of the answer, besides one other word, in a story about what somebody did "most of all"
 _REPEATED_STORY_FRACTION = 0.3  # fraction of these stories
-SPLIT_SIZES = {"train": 16_000, "dev": 300, "test": 1000}
 
 
 class _Fact(NamedTuple):
@@ -46,7 +45,7 @@ class _Story(NamedTuple):
 def write_cloze_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train`, `dev` and `test` in the format of the Children's Book Test, without repeated questions."""
     random = Random(seed)
-    return write_distinct_splits(folder, ".txt", SPLIT_SIZES, _WORDS["overrides"], lambda: make_cloze_question(random))
+    return write_distinct_splits(folder, "cloze", ".txt", lambda: make_cloze_question(random))
 
 
 def make_cloze_question(random: Random) -> str:

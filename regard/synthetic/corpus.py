@@ -41,25 +41,18 @@ def load_corpus_words() -> dict[str, dict[str, Any]]:
     return words
 
 
-def write_splits(
-    folder: Path,
-    suffix: str,
-    sizes: Mapping[str, int],
-    overrides: Mapping[str, Any],
-    make_text: Callable[[str, int], str],
-) -> SyntheticCorpus:
-    """Write `train`, `dev` and `test` with a suffix, each with the text that `make_text(name, size)` returns."""
+def write_splits(folder: Path, task: str, suffix: str, make_text: Callable[[str, int], str]) -> SyntheticCorpus:
+    """Write `train`, `dev` and `test` of a task, each with the text that `make_text(name, size)` returns."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = {name: folder / f"{name}{suffix}" for name in sizes}
-    for name, size in sizes.items():
+    words = load_corpus_words()[task]
+    paths = {name: folder / f"{name}{suffix}" for name in words["sizes"]}
+    for name, size in words["sizes"].items():
         paths[name].write_text(make_text(name, size), encoding="utf-8")
-    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], overrides)
+    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], words["overrides"])
 
 
-def write_distinct_splits(
-    folder: Path, suffix: str, sizes: Mapping[str, int], overrides: Mapping[str, Any], draw: Callable[[], str]
-) -> SyntheticCorpus:
-    """Write `train`, `dev` and `test` with a suffix, without repeated examples."""
+def write_distinct_splits(folder: Path, task: str, suffix: str, draw: Callable[[], str]) -> SyntheticCorpus:
+    """Write `train`, `dev` and `test` of a task, without repeated examples."""
     seen: set[str] = set()
 
     def draw_new() -> str:
@@ -68,4 +61,4 @@ def write_distinct_splits(
         seen.add(example)
         return example
 
-    return write_splits(folder, suffix, sizes, overrides, lambda _, size: "".join(draw_new() for _ in range(size)))
+    return write_splits(folder, task, suffix, lambda _, size: "".join(draw_new() for _ in range(size)))

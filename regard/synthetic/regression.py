@@ -8,17 +8,14 @@ y_t = Σ_{d=1..10} x_{t-d} (1 − d/10) / 10 + Σ_{d=0..20} x_{t+d} (1 − d/20)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_splits
+from regard.synthetic.corpus import SyntheticCorpus, write_splits
 
 _STEPS_BEFORE, _STEPS_AFTER = 10, 20
 _LENGTH_RANGE = (60, 100)  # minimum and maximum length of a series
-SPLIT_SIZES = {"train": 400, "dev": 40, "test": 100}
-SMALL_MODEL_OVERRIDES: dict[str, Any] = load_corpus_words()["regression"]["overrides"]
 
 
 def write_regression_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
@@ -29,7 +26,7 @@ def write_regression_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
         series = (random.uniform(-1, 1, random.integers(_LENGTH_RANGE[0], _LENGTH_RANGE[1] + 1)) for _ in range(size))
         return "\n".join(map(_format_series_columns, series))
 
-    return write_splits(folder, ".txt", SPLIT_SIZES, SMALL_MODEL_OVERRIDES, make_text)
+    return write_splits(folder, "regression", ".txt", make_text)
 
 
 def compute_target(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
 
+from regard.data.readers.conll import TaggedSentence
 from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_distinct_splits
 
 _WORDS = load_corpus_words()["tagging"]
 TIME_WORDS: dict[str, str] = _WORDS["time_words"]  # the first word of a sentence determines the tense of its verbs
 _FINAL_MARKS: dict[str, str] = _WORDS["final_marks"]
-SPLIT_SIZES = {"train": 2000, "dev": 200, "test": 400}
-SMALL_MODEL_OVERRIDES: dict[str, Any] = _WORDS["overrides"]
-
-
-class LabelledWords(NamedTuple):
-    """A sentence: one row of columns for each word, and the words' labels."""
-
-    rows: tuple[tuple[str, ...], ...]
-    labels: tuple[str, ...]
 
 
 def write_tagging_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.conll`, `dev.conll` and `test.conll`, without repeated sentences."""
-    draw = partial(_draw_sentence_columns, Random(seed))
-    return write_distinct_splits(folder, ".conll", SPLIT_SIZES, SMALL_MODEL_OVERRIDES, draw)
+    random = Random(seed)
+    return write_distinct_splits(folder, "tagging", ".conll", lambda: _draw_sentence_columns(random))
 
 
-def make_tagged_sentence(random: Random) -> LabelledWords:
+def make_tagged_sentence(random: Random) -> TaggedSentence:
     """Draw a sentence of one or two clauses with one time word and one final mark."""
     time_word, mark = random.choice(sorted(TIME_WORDS)), random.choice(sorted(_FINAL_MARKS))
     words = [(time_word, "TIME")]
@@ -43,7 +33,7 @@ def make_tagged_sentence(random: Random) -> LabelledWords:
         if random.random() < 0.2:
             words += [(random.choice(_WORDS["prepositions"]), "WHERE"), ("the", "THE"), *_make_noun_phrase(random)]
     words.append((mark, "MARK"))
-    return LabelledWords(tuple((word,) for word, _ in words), tuple(label for _, label in words))
+    return TaggedSentence(tuple((word,) for word, _ in words), tuple(label for _, label in words))
 
 
 def _make_noun_phrase(random: Random) -> list[tuple[str, str]]:

@@ -26,11 +26,7 @@ from regard.api import load
 from regard.recipes import read_recipe
 from regard.runs import Run
 from regard.serve.settings import Settings
-from regard.synthetic.captioning import SPLIT_SIZES as CAPTIONING_SIZES
-from regard.synthetic.classification import SPLIT_SIZES as CLASSIFICATION_SIZES
-from regard.synthetic.cloze import SPLIT_SIZES as READING_SIZES
-from regard.synthetic.regression import SPLIT_SIZES as REGRESSION_SIZES
-from regard.synthetic.tagging import SPLIT_SIZES as TAGGING_SIZES
+from regard.synthetic.corpus import load_corpus_words
 from regard.tasks import TASKS
 from regard.training import train
 
@@ -41,12 +37,12 @@ RECIPES = {
     "regress": "schuster1997-regression",
     "caption": "xu2015-soft-caption",
 }
-CORPUS_SIZES = {
-    "tag": TAGGING_SIZES,
-    "classify": CLASSIFICATION_SIZES,
-    "read": READING_SIZES,
-    "regress": REGRESSION_SIZES,
-    "caption": CAPTIONING_SIZES,
+CORPORA = {
+    "tag": "tagging",
+    "classify": "classification",
+    "read": "cloze",
+    "regress": "regression",
+    "caption": "captioning",
 }
 SHORT_TRAINING: dict[str, Any] = {
     "training.steps": 12,
@@ -94,7 +90,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         assert write_corpus is not None
         with pytest.MonkeyPatch.context() as patch:
             for split, size in {"train": 300, "dev": 20, "test": 1}.items():
-                patch.setitem(CORPUS_SIZES[task], split, size)
+                patch.setitem(load_corpus_words()[CORPORA[task]]["sizes"], split, size)
             corpus = write_corpus(folder / "data")
         changes = {**corpus.select_overrides(read_recipe(recipe)), **SHORT_TRAINING}
         made[task] = train(recipe, corpus.train, folder / task, dev=corpus.dev, **changes)

@@ -34,13 +34,12 @@ from regard.synthetic.captioning import (
     CELL_PIXELS,
     COLOURS,
     GRID_SIDE,
-    SMALL_MODEL_OVERRIDES,
-    SPLIT_SIZES,
     SceneObject,
     is_scene_held_out,
     make_scene,
 )
 from regard.synthetic.captioning import make_caption_line as caption_of
+from regard.synthetic.corpus import load_corpus_words
 from regard.tasks import TASKS
 from regard.tasks.captioning import CaptioningPredictor, ImageFile, caption_files, write_captioning_corpus
 from regard.tasks.captioning.caption_files import CaptionExample
@@ -56,6 +55,7 @@ from regard.tasks.captioning.task import split_caption_data
 from regard.tokenizers import VocabularySettings
 from regard.training import train
 
+SPLIT_SIZES: dict[str, int] = load_corpus_words()["captioning"]["sizes"]
 EYE = ImagePreprocessor(image=8, patch=4, max_side=16)
 RECIPES = ("xu2015-soft-caption", "xu2015-hard-caption")
 SMALL: dict[str, Any] = {
@@ -399,7 +399,7 @@ def test_synthetic_corpus_depends_on_the_seed(
     for name, count in splits.items():
         monkeypatch.setitem(SPLIT_SIZES, name, count)
     first = tasks.assert_synthetic_corpus_depends_on_seed(write_captioning_corpus, tmp_path, *RECIPES)
-    assert first.overrides == SMALL_MODEL_OVERRIDES
+    assert first.overrides == load_corpus_words()["captioning"]["overrides"]
     assert {name: len(read_jsonl(tmp_path / "first" / f"{name}.jsonl")) for name in splits} == splits
 
 

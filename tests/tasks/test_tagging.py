@@ -81,7 +81,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("train", "dev", "test"):
         blocks = (
             "".join(f"{row[0]}\t{row[0][0].upper()}\t{label}\n" for row, label in zip(*one, strict=True)) + "\n"
-            for one in (TaggedSentence(*make_tagged_sentence(generator)) for _ in range(100))
+            for one in (make_tagged_sentence(generator) for _ in range(100))
         )
         write_file(folder / f"{name}.conll", "".join(blocks))
     return folder
@@ -277,7 +277,7 @@ def test_vocabulary_round_trips_and_damaged_files_are_refused(tmp_path: Path) ->
 
 def make_examples(dropout: float = 0.0) -> tuple[list[TaggedSentence], TaggingVocabulary, TaggingDataset]:
     generator = random.Random(2)
-    sentences = [TaggedSentence(*make_tagged_sentence(generator)) for _ in range(40)]
+    sentences = [make_tagged_sentence(generator) for _ in range(40)]
     vocabulary = TaggingVocabulary.learn(sentences, TagTextSettings(minimum=1, suffix=2), ())
     return sentences, vocabulary, TaggingDataset(sentences, vocabulary, dropout)
 
@@ -643,7 +643,7 @@ def test_synthetic_verb_tags_depend_on_first_and_last_word() -> None:
     generator = random.Random(5)
     tags: dict[tuple[str, str], set[str]] = {}
     for _ in range(500):
-        made = TaggedSentence(*make_tagged_sentence(generator))
+        made = make_tagged_sentence(generator)
         when, mark = made.words[0][0], made.words[-1][0]
         tags.setdefault((TIME_WORDS[when], mark), set()).update(label for label in made.labels if "-" in label)
         others = {(row[0], label) for row, label in zip(*made, strict=True) if "-" not in label}
