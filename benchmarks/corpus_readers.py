@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from benchmarks.timing import measure_in_turns
 from regard.data.readers.dispatch import iterate_pairs
-from regard.synthetic.grammar import generate_corpus
+from regard.synthetic.translation import generate_corpus
 
 PAIRS = 200_000
 LARGE_TMX_UNITS = 3_000_000  # units of the memory that is streamed through a pipe, about 1 GB

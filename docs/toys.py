@@ -22,7 +22,7 @@ from regard.nn import (
     prefix_mask,
 )
 from regard.plot import WeightedWords, plot_weighted_words, write_figure
-from regard.synthetic.grammar import generate_corpus
+from regard.synthetic.translation import generate_corpus
 
 SIZE, BATCH, BLANK = 48, 32, "____"
 Sentence = list[str]

@@ -20,10 +20,10 @@ from regard.console import log_message
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
-from regard.synthetic.grammar import AlignedPair, generate_corpus
+from regard.synthetic.grammar.sentences import AlignedPair
 from regard.synthetic.regression import write_regression_corpus
 from regard.synthetic.tagging import write_tagging_corpus
-from regard.synthetic.translation import write_aligned_pairs
+from regard.synthetic.translation import generate_corpus, write_aligned_pairs
 
 TITLES = "Mr Mrs Ms Dr St Hon hon No M MM Mme".replace(" ", "|")
 NUMBER, TITLE, INITIALS = r"\.?\d(?:[\d.,]*\d)?\w*", rf"(?:{TITLES})\.(?=\s)", r"(?:[a-z]\.){2,}"

@@ -1,15 +1,117 @@
-"""Synthetic translation corpus: English–German sentence pairs with gold word alignments, written as files."""
+"""Synthetic translation corpus: English–German sentence pairs with gold word alignments, in train, dev and test splits.
+
+Each adjective with its noun and each verb with its object is a combination; a fixed fraction of them, the same for
+every seed, is held out for the test split. A model that translates the test sentences correctly has therefore combined
+words that it learnt in other combinations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from random import Random
 
 from regard.data.readers.text import format_pharaoh
 from regard.errors import UserError
-from regard.synthetic.grammar import AlignedPair, generate_corpus
+from regard.synthetic.grammar.lexicon import Pronoun
+from regard.synthetic.grammar.sentence_generator import SentenceGenerator
+from regard.synthetic.grammar.sentences import AlignedPair, Sentence, realize_sentence_pair
+from regard.synthetic.grammar.syntax import (
+    Clause,
+    CoordinatedPhrase,
+    Nominal,
+    NounPhrase,
+    PrepositionalPhrase,
+    iterate_noun_phrases,
+)
 
 _MAX_HELD_OUT_PAIRS = 1000  # maximum size of dev and of test
+_HELD_OUT_FRACTION = 0.08  # of all combinations of words
+_MAX_WORDS = 22
+# After so many draws in a row without a new sentence, the grammar is considered exhausted.
+MAX_FRUITLESS_DRAWS = 20_000
+
+
+@cache
+def is_held_out(combination: str) -> bool:
+    """Return True if the combination ("adjective old man", "verb read book") is held out for the test split."""
+    return zlib.crc32(combination.encode()) < _HELD_OUT_FRACTION * 2**32
+
+
+def iterate_combinations(clause: Clause) -> Iterator[str]:
+    """Yield the combinations in a clause and in its relative clause, by English lemmas."""
+    for nominal in _iterate_nominals(clause):
+        for phrase in iterate_noun_phrases(nominal):
+            for word in phrase.adjectives:
+                yield f"adjective {word.english} {phrase.noun.english}"
+    if clause.predicate:
+        for noun in _iterate_head_nouns(clause.subject):
+            yield f"adjective {clause.predicate.english} {noun}"
+    if clause.direct:
+        for noun in _iterate_head_nouns(clause.direct):
+            yield f"verb {clause.verb.lemma} {noun}"
+    if clause.complement and clause.verb.frame == "prep":
+        for noun in _iterate_head_nouns(clause.complement.nominal):
+            yield f"verb {clause.verb.lemma} {noun}"
+    if clause.relative:
+        yield from iterate_combinations(clause.relative)
+
+
+def _iterate_nominals(clause: Clause) -> Iterator[Nominal]:
+    for part in (clause.subject, clause.direct, clause.indirect, clause.complement, clause.place):
+        if isinstance(part, PrepositionalPhrase):
+            yield part.nominal
+        elif part:
+            yield part
+
+
+def _iterate_head_nouns(nominal: Nominal) -> Iterator[str]:
+    parts = (nominal.left, nominal.right) if isinstance(nominal, CoordinatedPhrase) else (nominal,)
+    for part in parts:
+        if isinstance(part, NounPhrase | Pronoun) and part.noun:
+            yield part.noun.english
+
+
+def generate_corpus(train: int, dev: int, test: int, seed: int = 1) -> dict[str, list[AlignedPair]]:
+    """Return the splits "train", "dev" and "test", without repeated English sentences.
+
+    Training and dev sentences contain no held-out combination, every test sentence contains one or more. Each split has
+    its own random stream: a larger one begins with the smaller one, and the others stay as they are.
+    """
+    splits: dict[str, list[AlignedPair]] = {"train": [], "dev": [], "test": []}
+    known_sources: set[str] = set()
+    for name, size, stream in (("test", test, 2), ("dev", dev, 1), ("train", train, 0)):
+        if size < 0:
+            raise ValueError(f"{name} must not be negative, it is {size}")
+        generator = SentenceGenerator(Random(3 * seed + stream))
+        splits[name] = collect_pairs(generator.draw_sentence, size, known_sources, held_out=name == "test")
+    return splits
+
+
+def collect_pairs(
+    draw: Callable[[], Sentence], size: int, known_sources: set[str], held_out: bool
+) -> list[AlignedPair]:
+    """Return `size` new pairs, all with or all without a held-out combination; add them to `known_sources`."""
+    pairs: list[AlignedPair] = []
+    num_fruitless = 0
+    while len(pairs) < size:
+        sentence = draw()
+        pair = realize_sentence_pair(sentence) if _has_held_out_combination(sentence) == held_out else None
+        if pair and pair.source not in known_sources and pair.source.count(" ") < _MAX_WORDS:
+            known_sources.add(pair.source)
+            pairs.append(pair)
+            num_fruitless = 0
+        elif (num_fruitless := num_fruitless + 1) > MAX_FRUITLESS_DRAWS:
+            raise ValueError(f"{size} different sentence pairs were requested, the grammar has only {len(pairs)}")
+    return pairs
+
+
+def _has_held_out_combination(sentence: Sentence) -> bool:
+    """Return True if the sentence contains a held-out combination."""
+    clauses = (sentence.first, sentence.second)
+    return any(is_held_out(combination) for clause in clauses if clause for combination in iterate_combinations(clause))
 
 
 def write_translation_corpus(folder: Path, pairs: int, seed: int = 1, overwrite: bool = False) -> dict[str, int]:

@@ -19,7 +19,7 @@ from regard.errors import UserError
 from regard.fast import quicken
 from regard.models import MODELS, build
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets, search
-from regard.synthetic.grammar import generate_corpus
+from regard.synthetic.translation import generate_corpus
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPES = ["luong2015-global", "bahdanau2015", "xu2015-soft"]

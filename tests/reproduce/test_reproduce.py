@@ -693,7 +693,7 @@ def shrink_rows(experiment: Experiment) -> list[ExperimentRow]:
 
 
 def test_joined_sentence_pairs_keep_their_alignment_links() -> None:
-    from regard.synthetic.grammar import AlignedPair as Linked
+    from regard.synthetic.grammar.sentences import AlignedPair as Linked
 
     joined = join_aligned_pairs([Linked("a b", "x", ((0, 0), (1, 0))), Linked("c", "y z", ((0, 1),))])
     assert joined == Linked("a b c", "x y z", ((0, 0), (1, 0), (2, 2)))

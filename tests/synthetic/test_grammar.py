@@ -10,9 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from regard.synthetic.grammar import AlignedPair, generate_corpus
+from regard.synthetic import translation as corpus_module
 from regard.synthetic.grammar import german as de
-from regard.synthetic.grammar import splits as corpus_module
 from regard.synthetic.grammar.lexicon import (
     ADJECTIVES,
     AND,
@@ -46,8 +45,7 @@ from regard.synthetic.grammar.lexicon import (
     find_verb,
 )
 from regard.synthetic.grammar.sentence_generator import SentenceGenerator
-from regard.synthetic.grammar.sentences import Sentence, realize_sentence_pair
-from regard.synthetic.grammar.splits import is_held_out, iterate_combinations
+from regard.synthetic.grammar.sentences import AlignedPair, Sentence, realize_sentence_pair
 from regard.synthetic.grammar.syntax import (
     Clause,
     CoordinatedPhrase,
@@ -55,6 +53,7 @@ from regard.synthetic.grammar.syntax import (
     PrepositionalPhrase,
     make_relative_pronoun,
 )
+from regard.synthetic.translation import generate_corpus, is_held_out, iterate_combinations
 
 
 def the(name: str, *adjectives: str, plural: bool = False, determiner: str = "the") -> NounPhrase:
@@ -766,7 +765,7 @@ def test_larger_split_keeps_its_prefix_and_the_other_splits() -> None:
 
 def test_corpus_is_the_same_in_every_process() -> None:
     code = (
-        "from regard.synthetic.grammar import generate_corpus; import sys; "
+        "from regard.synthetic.translation import generate_corpus; import sys; "
         "sys.stdout.write(ascii(generate_corpus(40, 9, 9, seed=2)))"
     )
     for salt in ("1", "2"):
