@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.dataset import Batch, Indices, InMemoryDataset, RaggedArray
+from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset
 from regard.special_tokens import PAD
 from regard.tokenizers import Tokenizer
 from regard.tokenizers.sentence_splitter import split_sentences
@@ -55,7 +55,7 @@ class ClassificationBatch(Batch):
         return int(self.lengths.sum())
 
 
-class ClassificationDataset(InMemoryDataset):
+class ClassificationDataset(TrainingDataset):
     """Encoded texts with label ids; each text is a list of sentences, a single one for flat models."""
 
     def __init__(

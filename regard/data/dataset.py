@@ -225,8 +225,8 @@ class DatasetPart(NamedTuple):
     weight: float = 1.0
 
 
-class InMemoryDataset(ABC):
-    """Encoded examples, all in memory; a derived class sets `sizes` and `fingerprint`."""
+class TrainingDataset(ABC):
+    """Encoded examples for the training loop; a derived class sets `sizes` and `fingerprint`."""
 
     parts: Sequence[DatasetPart] = ()
     sizes: npt.NDArray[np.int32]  # tokens of each example in a batch
@@ -237,13 +237,13 @@ class InMemoryDataset(ABC):
 
     @abstractmethod
     def make_batch(self, rows: Indices, seed: int = 0) -> Any:
-        """Return the examples at `rows`; `seed` determines random augmentation."""
+        """Return the examples at `rows` as a batch; `seed` determines random augmentation."""
 
     def release_memory(self) -> None:  # noqa: B027 - a default, not abstract
-        """Do nothing: all data stay in memory."""
+        """Release memory that can be read again from disk; by default all data stay in memory."""
 
 
-class ParallelDataset:
+class ParallelDataset(TrainingDataset):
     """Source and target sentences as token ids; the pairs of one corpus after another form its parts."""
 
     def __init__(
@@ -267,9 +267,6 @@ class ParallelDataset:
         self.fingerprint = fingerprint or compute_dataset_fingerprint(source, target, *([links] if links else []))
         self.sizes = _compute_sizes(source, target)
         self.release_memory()
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> Seq2SeqBatch:
         """Return the pairs at `rows` as a batch; the seed determines the augmentation."""

@@ -8,39 +8,19 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import FrameType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils.signal_handling import _error_if_any_worker_fails
 
-from regard.data.dataset import Batch, Indices
+from regard.data.dataset import Batch, Indices, TrainingDataset
 from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError, to_single_line
 
-B_co = TypeVar("B_co", covariant=True)
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
-
-
-class TrainingDataset(Protocol[B_co]):
-    """Interface of a dataset for the training loop."""
-
-    sizes: npt.NDArray[np.int32]  # tokens of each example in a batch
-    parts: Any  # sequence of DatasetPart
-    fingerprint: str  # identifies the content
-
-    def make_batch(self, rows: Indices, seed: int) -> B_co:
-        """Return the examples at `rows` as a batch; `seed` is for random augmentation."""
-        ...
-
-    def release_memory(self) -> None:
-        """Release memory that can be read again from disk."""
-        ...
 
 
 class BatchRequest(NamedTuple):
@@ -61,7 +41,7 @@ class UpdateBatches(NamedTuple):
 class _BatchRequestDataset(Dataset[UpdateBatches]):
     """PyTorch dataset that is indexed by batch requests."""
 
-    def __init__(self, dataset: TrainingDataset[Any]) -> None:
+    def __init__(self, dataset: TrainingDataset) -> None:
         self.dataset = dataset
 
     def __getitem__(self, request: BatchRequest) -> UpdateBatches:
@@ -85,63 +65,77 @@ def mix_seeds(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-@dataclass(frozen=True)
-class _SigchldHandler:
-    """SIGCHLD handler that does nothing between two reads, as long as the batches exist."""
-
-    handler: Callable[[int, FrameType | None], Any]
-    batches: weakref.ref[LoadedBatches]  # weak, so that unclosed batches are collected and end their workers
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        batches = self.batches()
-        if batches is None or batches.is_reading:
-            self.handler(number, frame)
-
-
 class LoadedBatches:
     """Iterator over the batches of each update; `close` ends its workers, also before the first batch.
 
     PyTorch's SIGCHLD handler raises an exception for a dead worker wherever the program is, even in the middle of an
-    update. Here it is called only while a batch is read: between two updates, where a checkpoint can still be saved.
+    update. Here dead workers raise it only while a batch is read: between two updates, where a checkpoint can still be
+    saved.
     """
 
-    def __init__(self, batches: Any) -> None:
-        self._batches = batches  # an iterator of PyTorch's DataLoader
-        self.is_reading = False
-        self._raise_if_dead: Any = None  # PyTorch's handler of SIGCHLD
-        if hasattr(batches, "_shutdown_workers") and hasattr(signal, "SIGCHLD"):  # with workers, not on Windows
-            handler = signal.getsignal(signal.SIGCHLD)
-            if callable(handler) and threading.current_thread() is threading.main_thread():
-                self._raise_if_dead = handler.handler if isinstance(handler, _SigchldHandler) else handler
-                signal.signal(signal.SIGCHLD, _SigchldHandler(self._raise_if_dead, weakref.ref(self)))
+    def __init__(self, loader: DataLoader[UpdateBatches]) -> None:
+        with _block_stop_signals():
+            self._batches: Any = iter(loader)
+        for worker in getattr(self._batches, "_workers", ()):
+            worker._popen.terminate = worker._popen.kill  # because SIGTERM is blocked
+        self._previous_handler: Any = None
+        is_main_thread = threading.current_thread() is threading.main_thread()  # only it can set signal handlers
+        if loader.num_workers and is_main_thread and hasattr(signal, "SIGCHLD"):  # not on Windows
+            self._previous_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def __iter__(self) -> LoadedBatches:
         return self
 
     def __next__(self) -> UpdateBatches:
         try:
-            self.is_reading = True
-            if self._raise_if_dead is not None:
-                self._raise_if_dead(signal.SIGCHLD, None)  # for a worker that died since the last batch
-            update: UpdateBatches = next(self._batches)
+            with self._raise_if_worker_dies():
+                update: UpdateBatches = next(self._batches)
         except BaseException:
             self.close()
             raise
-        finally:
-            self.is_reading = False
         return update
+
+    @contextmanager
+    def _raise_if_worker_dies(self) -> Iterator[None]:
+        """Raise an error for a worker that dies inside the context, or died before."""
+        if self._previous_handler is None:
+            yield
+            return
+        signal.signal(signal.SIGCHLD, lambda number, frame: _error_if_any_worker_fails())
+        try:
+            _error_if_any_worker_fails()
+            yield
+        finally:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def close(self) -> None:
         """End the workers, also if an exception still refers to the iterator."""
-        if self._raise_if_dead is not None:
-            signal.signal(signal.SIGCHLD, self._raise_if_dead)
-            self._raise_if_dead = None
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGCHLD, self._previous_handler)
+            self._previous_handler = None
         if hasattr(self._batches, "_shutdown_workers"):  # absent without workers
             self._batches._shutdown_workers()
 
 
+@contextmanager
+def _block_stop_signals() -> Iterator[None]:
+    """Block `STOP_SIGNALS` inside the context and, for good, in the processes that are started in it.
+
+    Supervisors send them to every process of a run. Only the process that trains reacts, and needs its workers until it
+    has saved a checkpoint.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+
+
 def start_batch_loader(
-    dataset: TrainingDataset[Any],
+    dataset: TrainingDataset,
     batch_requests: Iterator[BatchRequest],
     workers: int = 0,
     timeout: int = 600,
@@ -161,10 +155,9 @@ def start_batch_loader(
         collate_fn=_return_unchanged,
         timeout=timeout if workers else 0,
         pin_memory=pin_memory,
-        multiprocessing_context=_WorkerContext() if workers and sys.platform == "linux" else None,
-        worker_init_fn=_block_signals,
+        multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
-    return LoadedBatches(iter(loader))
+    return LoadedBatches(loader)
 
 
 @contextmanager
@@ -177,46 +170,6 @@ def report_worker_errors() -> Iterator[None]:
             raise
         reason = to_single_line(error)
         raise UserError(f"loading training data failed: {reason} (data.workers, data.timeout)") from error
-
-
-if sys.platform == "linux":
-    from multiprocessing.context import ForkContext, ForkProcess
-    from multiprocessing.popen_fork import Popen
-    from multiprocessing.process import BaseProcess
-
-    class _WorkerPopen(Popen):
-        """Fork a data worker with `STOP_SIGNALS` blocked from its first instruction.
-
-        Supervisors send them to every process of a run. Only the process that trains reacts, and needs its workers
-        until it has saved a checkpoint. It ends workers that do not exit by themselves with SIGKILL.
-        """
-
-        def __init__(self, process_obj: BaseProcess) -> None:
-            previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-            try:
-                super().__init__(process_obj)  # does not return in the worker
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
-
-        def terminate(self) -> None:
-            self.kill()
-
-    class _WorkerProcess(ForkProcess):
-        _Popen = staticmethod(_WorkerPopen)
-
-    class _WorkerContext(ForkContext):
-        """Multiprocessing context for data workers that survive signals to the whole run."""
-
-        Process = _WorkerProcess
-
-
-def _block_signals(worker: int) -> None:
-    """Block `STOP_SIGNALS` in a worker, except SIGTERM, with which PyTorch ends workers.
-
-    Forked workers have SIGTERM blocked as well, from their start: they are ended with SIGKILL.
-    """
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        signal.pthread_sigmask(signal.SIG_BLOCK, set(STOP_SIGNALS) - {signal.SIGTERM})
 
 
 def _return_unchanged(batches: Any) -> Any:

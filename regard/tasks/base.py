@@ -5,7 +5,7 @@ A task is one module, which has in this order
 1. settings: dataclasses for the `data` and `text` sections of its recipes;
 2. the reader of its files, here or in `regard/data/readers`;
 3. a `Vocabulary`: what is learnt from the training examples besides the weights;
-4. a batch (`regard.data.dataset.Batch`) and a dataset of encoded examples (`InMemoryDataset`);
+4. a batch (`regard.data.dataset.Batch`) and a dataset of encoded examples (`TrainingDataset`);
 5. a `Prediction`, and a `Predictor` that makes predictions and scores them;
 6. a class derived from `InMemoryTask`, which names these parts; its `prepare` and `load` have the steps from files to a
    trainer and from a run to a predictor. Tasks whose data stay on disk derive from `Task`.
@@ -26,8 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data.dataset import Indices, InMemoryDataset
-from regard.data.loader import TrainingDataset
+from regard.data.dataset import Indices, TrainingDataset
 from regard.data.readers.text import Pair
 from regard.data.split import choose_dev_hashes, hash_source
 from regard.errors import UserError
@@ -84,7 +83,7 @@ class PreparedRun(NamedTuple):
 
     run: Run
     config: RunConfig  # all values resolved, no "auto" or null that the data decide
-    dataset: TrainingDataset[Any]
+    dataset: TrainingDataset
     validate: ValidateFunction
     vocabulary_sizes: tuple[int, int]  # input vocabulary, output vocabulary
     save_vocabularies: Callable[[Path], None]  # writes the vocabularies into a folder
@@ -220,7 +219,7 @@ class Predictor(ABC):
         """Return the model's output for each example of a batch, without padding."""
 
     @torch.inference_mode()
-    def run_model(self, dataset: InMemoryDataset) -> list[Any]:
+    def run_model(self, dataset: TrainingDataset) -> list[Any]:
         """Return the model's output for each example, in order."""
 
         def run_rows(rows: Indices) -> Sequence[Any]:
@@ -236,7 +235,7 @@ class Validator:
         self,
         make_predictor: Callable[[nn.Module, torch.device], Predictor],
         examples: Sequence[Any],
-        dataset: InMemoryDataset,
+        dataset: TrainingDataset,
         max_measured: int,
     ) -> None:
         self.make_predictor = make_predictor
@@ -297,13 +296,13 @@ class InMemoryTask(Task, Generic[ExampleT]):
     @abstractmethod
     def make_training_set(
         self, split: Split[ExampleT], vocabulary: Any, config: RunConfig
-    ) -> tuple[InMemoryDataset, Mapping[str, int]]:
+    ) -> tuple[TrainingDataset, Mapping[str, int]]:
         """Return the encoded training examples, and how many were left out or cut, by reason."""
 
     @abstractmethod
     def make_dev_set(
         self, dev: Sequence[ExampleT], vocabulary: Any, config: RunConfig
-    ) -> tuple[Sequence[Any], InMemoryDataset]:
+    ) -> tuple[Sequence[Any], TrainingDataset]:
         """Return the examples to validate on, as `Predictor.validate` takes them, and their encoding."""
 
     @abstractmethod
@@ -325,7 +324,7 @@ class InMemoryTask(Task, Generic[ExampleT]):
     def describe(
         self,
         split: Split[ExampleT],
-        dataset: InMemoryDataset,
+        dataset: TrainingDataset,
         left_out: Mapping[str, int],
         validator: Validator,
         vocabulary: Any,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.data.classification_dataset import ClassificationBatch, ClassificationDataset, TextEncoder
-from regard.data.dataset import Indices, InMemoryDataset
+from regard.data.dataset import Indices, TrainingDataset
 from regard.data.readers.labelled_texts import (
     LabelColumns,
     LabelledText,
@@ -393,7 +393,7 @@ class ClassificationTask(InMemoryTask[LabelledText]):
     def describe(
         self,
         split: Split[LabelledText],
-        dataset: InMemoryDataset,
+        dataset: TrainingDataset,
         left_out: Mapping[str, int],
         validator: Validator,
         vocabulary: ClassificationVocabulary,

@@ -17,9 +17,9 @@ from regard import tokenizers
 from regard.data.dataset import (
     Batch,
     Indices,
-    InMemoryDataset,
     Integers,
     RaggedArray,
+    TrainingDataset,
     compute_dataset_fingerprint,
     pad_rows,
 )
@@ -158,7 +158,7 @@ class ClozeBatch(Batch):
         return int(self.lengths.sum() + self.query_lengths.sum())
 
 
-class ClozeDataset(InMemoryDataset):
+class ClozeDataset(TrainingDataset):
     """Encoded questions."""
 
     def __init__(self, questions: Iterable[TokenizedQuestion], vocabulary: ClozeVocabulary) -> None:

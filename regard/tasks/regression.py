@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.dataset import Batch, Indices, InMemoryDataset
+from regard.data.dataset import Batch, Indices, TrainingDataset
 from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series_files
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
@@ -161,7 +161,7 @@ class RegressionBatch(Batch):
         return int(self.lengths.sum())
 
 
-class RegressionDataset(InMemoryDataset):
+class RegressionDataset(TrainingDataset):
     """Scaled series; missing targets are zeros."""
 
     def __init__(self, series: Sequence[Series], scalers: SeriesScalers) -> None:

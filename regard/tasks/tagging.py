@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.dataset import Batch, Indices, InMemoryDataset, RaggedArray, compute_dataset_fingerprint, pad_rows
+from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset, compute_dataset_fingerprint, pad_rows
 from regard.data.readers.conll import (
     Column,
     ColumnNames,
@@ -87,7 +87,7 @@ class TaggingBatch(Batch):
         return int(self.lengths.sum())
 
 
-class TaggingDataset(InMemoryDataset):
+class TaggingDataset(TrainingDataset):
     """Encoded sentences; with word dropout, a fraction `dropout` of the words becomes unknown at random."""
 
     def __init__(

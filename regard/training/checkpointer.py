@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.loader import TrainingDataset
+from regard.data.dataset import TrainingDataset
 from regard.data.sampler import TokenBatchSampler
 from regard.errors import UserError
 from regard.models import Model
@@ -45,7 +45,7 @@ class Checkpointer:
     ema: ExponentialMovingAverage
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
-    dataset: TrainingDataset[Any]
+    dataset: TrainingDataset
     sampler: TokenBatchSampler
     settings: TrainingSettings
     distributed: DistributedContext

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.console import is_terminal, log_message, make_progress_bar
+from regard.data.dataset import TrainingDataset
 from regard.data.loader import (
     STOP_SIGNALS,
     LoadedBatches,
-    TrainingDataset,
     UpdateBatches,
     iterate_batch_requests,
     report_worker_errors,
@@ -51,7 +50,7 @@ class Trainer:
     def __init__(
         self,
         model: Model,
-        dataset: TrainingDataset[Any],
+        dataset: TrainingDataset,
         validate: ValidateFunction,
         settings: TrainingSettings,
         run: Run,

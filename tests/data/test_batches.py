@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from regard.data.dataset import Indices, ParallelDataset, RaggedArray, RaggedArrayWriter, Seq2SeqBatch, pad_with_end_id
 from regard.data.loader import (
     UpdateBatches,
-    _block_signals,
+    _block_stop_signals,
     iterate_batch_requests,
     report_worker_errors,
     start_batch_loader,
@@ -233,11 +233,12 @@ def test_killed_or_blocked_data_worker_is_a_user_error(
         assert worker.exitcode == -signal.SIGKILL
 
 
-def test_spawned_data_workers_end_on_sigterm_but_not_on_ctrl_c_or_hangup() -> None:
+def test_data_workers_inherit_blocked_stop_signals() -> None:
     before = signal.pthread_sigmask(signal.SIG_SETMASK, [])
     try:
-        _block_signals(0)
-        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == {signal.SIGINT, signal.SIGHUP}
+        with _block_stop_signals():
+            assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == {signal.SIGINT, signal.SIGHUP, signal.SIGTERM}
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -246,5 +247,6 @@ def test_data_workers_start_where_signals_cannot_be_blocked(monkeypatch: pytest.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with monkeypatch.context() as patch:
         patch.delattr(signal, "pthread_sigmask")  # as on Windows
-        _block_signals(0)
+        with _block_stop_signals():
+            pass
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import parse_settings
-from regard.data.dataset import Indices, InMemoryDataset, RaggedArray, Seq2SeqBatch, pad_and_shift_targets
+from regard.data.dataset import Indices, RaggedArray, Seq2SeqBatch, TrainingDataset, pad_and_shift_targets
 from regard.data.settings import BaseDataSettings
 from regard.models import Decoded, Seq2Seq
 from regard.models.xu2015_hard import attention_entropy
@@ -64,7 +64,7 @@ class EncodedCaption(NamedTuple):
     grounded_tokens: GroundedTokens = MappingProxyType({})
 
 
-class CaptionDataset(InMemoryDataset):
+class CaptionDataset(TrainingDataset):
     """Captions in memory; images are loaded from disk batch by batch."""
 
     def __init__(
