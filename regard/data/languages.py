@@ -151,8 +151,11 @@ def choose_language_pair(
     return LanguagePair(languages[0], languages[1], is_final=False)
 
 
-def choose_columns(names: Iterable[str], request: LanguageRequest, where: str) -> tuple[str, str] | None:
-    """Choose the columns of source and target among those named by language codes; None if there are fewer than two."""
+def choose_columns(names: Collection[str], request: LanguageRequest, where: str) -> tuple[str, str] | None:
+    """Choose `source` and `target`, or two columns named by language codes; None if there are neither."""
+    if "source" in names and "target" in names:
+        request.check_unnamed_file(where)
+        return "source", "target"
     codes = find_language_columns(names, request)
     if len(codes) < 2:
         return None

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch._C import _error_if_any_worker_fails
 from torch.utils.data import DataLoader, Dataset
-from torch.utils.data._utils.signal_handling import _error_if_any_worker_fails
 
 from regard.data.dataset import Batch, Indices, TrainingDataset
 from regard.data.sampler import SamplerPosition, TokenBatchSampler

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from regard.config import Count, NonNegativeInt
 from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError
 
@@ -18,12 +19,8 @@ class BaseDataSettings:
 
     train: tuple[str, ...] | None = None
     dev: tuple[str, ...] | None = None
-    workers: int = 0
-    timeout: int = 600
-
-    def __post_init__(self) -> None:
-        if self.workers < 0 or self.timeout < 1:
-            raise ValueError(f"workers are not negative and timeout at least 1, not {self.workers}, {self.timeout}")
+    workers: NonNegativeInt = 0
+    timeout: Count = 600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +32,12 @@ class DataSettings(BaseDataSettings):
     alignments: str | None = None
     source: str | None = None
     target: str | None = None
-    max_length: int = 256
-    longest: int | None = None
-    sentences: int | None = None
-    dev_pairs: int = 1000
+    max_length: Count = 256
+    longest: Count | None = None
+    sentences: Count | None = None
+    dev_pairs: Count = 1000
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_length < 1 or self.dev_pairs < 1:
-            raise ValueError(f"max_length and dev_pairs are at least 1, not {self.max_length} and {self.dev_pairs}")
-        for name in ("longest", "sentences"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} is at least 1, or null, not {value}")
         if any(not 0 <= weight < math.inf for weight in self.weights or ()) or (self.weights and not any(self.weights)):
             raise ValueError(f"weights are not negative, and one is above 0, not {list(self.weights or ())}")
         for tag in self.tags or ():

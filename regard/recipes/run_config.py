@@ -79,10 +79,10 @@ class TrainingSettings:
     pool: Count = 100
     curriculum: NonNegativeInt = 0
     optimizer: Literal["adam", "adamw", "sgd", "adadelta"] = "adamw"
-    learning_rate: NonNegativeFloat = 0.001
+    learning_rate: Annotated[float, Range(0, below=1e30)] = 0.001
     betas: tuple[float, ...] = (0.9, 0.98)
     epsilon: float = 1e-9
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     schedule: Literal["constant", "inverse-sqrt", "halving", "cosine"] = "inverse-sqrt"
     warmup: NonNegativeInt = 1000
     halve_after: float = 5.0
@@ -114,10 +114,8 @@ class TrainingSettings:
             raise ValueError("the cosine schedule falls to 0 at the last step, so steps must be given, not null")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers, each at least 0 and below 1, not {list(self.betas)}")
-        if self.epsilon <= 0 or self.weight_decay < 0:
-            raise ValueError(
-                f"epsilon must be above 0 and weight_decay at least 0, not {self.epsilon} and {self.weight_decay}"
-            )
+        if self.epsilon <= 0:
+            raise ValueError(f"epsilon must be above 0, not {self.epsilon}")
         for name in ("clip", "patience"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0, or null for none, not {getattr(self, name)}")
@@ -125,7 +123,5 @@ class TrainingSettings:
             raise ValueError("epochs must be finite, or null for no limit")
         if self.keep < self.average:
             raise ValueError(f"keep must be at least average: average={self.average}, keep={self.keep}")
-        if self.learning_rate > 1e30:
-            raise ValueError(f"learning_rate must be at most 1e30, it is {self.learning_rate}")
         if self.schedule == "halving" and self.halve_every == 0:
             raise ValueError("halve_every must be above 0, it is 0")

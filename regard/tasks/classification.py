@@ -68,7 +68,6 @@ class ClassificationSettings(BaseDataSettings):
     dev_pairs: int = 1000
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("max_length", "max_sentences", "dev_pairs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")

@@ -67,7 +67,6 @@ class ClozeSettings(BaseDataSettings):
     dev_questions: int = 1000
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.blank.split() != [self.blank]:
             raise ValueError(f"blank must be one word, which marks the missing word, not {self.blank!r}")
         if self.max_length < 1 or self.dev_questions < 1:

@@ -47,7 +47,6 @@ class RegressionSettings(BaseDataSettings):
     dev_series: int = 1000
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.inputs < 1 or self.max_length < 1 or self.dev_series < 1:
             raise ValueError(
                 "inputs, max_length and dev_series must be at least 1, "

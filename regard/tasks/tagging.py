@@ -53,7 +53,6 @@ class TagDataSettings(BaseDataSettings):
     dev_sentences: int = 1000
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.max_length < 1 or self.dev_sentences < 1:
             raise ValueError(
                 f"max_length and dev_sentences must be at least 1, not {self.max_length} and {self.dev_sentences}"

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
+from regard.config import Fraction, Range
 from regard.errors import UserError
+from regard.special_tokens import SPECIAL_TOKENS
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import Tokenizer
 from regard.tokenizers.words import WordTokenizer
@@ -19,16 +21,12 @@ class VocabularySettings:
     """Tokenizer and vocabulary settings of a task with one vocabulary."""
 
     kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
-    vocabulary: int = 8000
+    vocabulary: Annotated[int, Range(len(SPECIAL_TOKENS) + 1)] = 8000
     byte_fallback: bool = True
     lowercase: bool = False
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
 
     def __post_init__(self) -> None:
-        if self.vocabulary < 5:
-            raise ValueError(f"vocabulary is at least 5, more than the four special tokens, not {self.vocabulary}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is a probability below 1, not {self.dropout}")
         if self.dropout and self.kind != "bpe":
             raise ValueError(f"dropout={self.dropout} skips BPE merges: it needs kind bpe, not {self.kind}")
 

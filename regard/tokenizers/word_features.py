@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from regard.config import Count, Fraction, Range
 from regard.errors import UserError
 from regard.special_tokens import PAD
 
@@ -21,22 +22,12 @@ class TagTextSettings:
     """The `text` section of a tagging recipe: vocabulary, and the features of a word."""
 
     kind: Literal["word"] = "word"
-    vocabulary: int = 30000
-    minimum: int = 2
+    vocabulary: Count = 30000
+    minimum: Count = 2
     lowercase: bool = True
-    suffix: int = 3
+    suffix: Annotated[int, Range(0, 20)] = 3  # letters of the longest suffix
     shape: bool = True
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.vocabulary < 1:
-            raise ValueError(f"vocabulary must hold at least one word, not {self.vocabulary}")
-        if self.minimum < 1:
-            raise ValueError(f"minimum must be at least 1, not {self.minimum}")
-        if not 0 <= self.suffix <= 20:
-            raise ValueError(f"suffix must be from 0 to 20 letters, not {self.suffix}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be a probability below 1, not {self.dropout}")
+    dropout: Fraction = 0.0
 
 
 UNKNOWN = ""  # value of unknown features of each kind; real values are never empty

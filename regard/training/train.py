@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from regard.console import log_message
-from regard.data.stdin_copies import PipeCopies, is_pipe, open_pipe_copies
+from regard.data.readers.dispatch import PipeCopies, open_pipe_copies
+from regard.data.readers.text import is_pipe
 from regard.errors import UserError
 from regard.fast import quicken
 from regard.models import build, build_on_meta

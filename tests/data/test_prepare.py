@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from support.combinations import each_value
 from support.commands import environment
 
+from regard.config import parse_settings
 from regard.data import cache, prepare
 from regard.data.dataset import RaggedArray
 from regard.data.prepare import (
@@ -193,10 +194,11 @@ def test_weights_and_tags_need_one_value_per_corpus() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"max_length": 0}, "at least 1"),
-        ({"dev_pairs": 0}, "at least 1"),
-        ({"workers": -1}, "not negative"),
-        ({"timeout": 0}, "at least 1"),
+        ({"max_length": 0}, "max_length must be at least 1"),
+        ({"dev_pairs": 0}, "dev_pairs must be at least 1"),
+        ({"sentences": 0}, "sentences must be at least 1"),
+        ({"workers": -1}, "workers must be at least 0"),
+        ({"timeout": 0}, "timeout must be at least 1"),
         ({"weights": (-1.0,)}, "not negative"),
         ({"weights": (0.0,)}, "one is above 0"),
         ({"tags": ("<bt>",)}, "a tag is a word"),
@@ -205,7 +207,7 @@ def test_weights_and_tags_need_one_value_per_corpus() -> None:
 )
 def test_invalid_data_settings_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DataSettings(**values)
+        parse_settings(DataSettings, values, "data")
 
 
 def test_parallel_encoding_equals_sequential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -851,7 +851,7 @@ def check_data_train(factory: TrainerFactory) -> None:
     factory.patch.setattr(Trainer, "fit", lambda trainer: caught.append(trainer))
     train(recipe, None, factory.new_folder() / "recipe")
     train(recipe, corpus_files(factory.corpus, "train"), factory.new_folder() / "named")
-    assert [len(trainer.dataset) for trainer in caught] == [30, 300], "an argument overrides the key"  # type: ignore[arg-type]
+    assert [len(trainer.dataset) for trainer in caught] == [30, 300], "an argument overrides the key"
 
 
 def check_data_dev(factory: TrainerFactory) -> None:

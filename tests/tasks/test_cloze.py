@@ -652,7 +652,7 @@ def test_data_and_text_settings_take_effect(stories: Path, tmp_path: Path) -> No
     changes = {"data.blank": "@gap", "data.max_length": 100, "data.dev_questions": 5, "text.vocabulary": 20}
     overrides = {**SMALL, **changes, "text.lowercase": True}
     job = prepare_job("cui2017", write_file(tmp_path / "other.txt", text), tmp_path / "run", **overrides)
-    assert len(job.dataset) <= 60 - 5 + 2  # type: ignore[arg-type]
+    assert len(job.dataset) <= 60 - 5 + 2
     assert "5 dev questions, a vocabulary of 20" in job.description
     assert job.vocabulary_sizes == (20, 20)
     job.save_vocabularies(tmp_path)

@@ -619,10 +619,10 @@ def test_text_and_data_settings_take_effect(corpus: Path, tmp_path: Path) -> Non
     ("section", "values", "message"),
     [
         ("text", {"kind": "bpe"}, "text.kind is one of word, not 'bpe'"),
-        ("text", {"vocabulary": 0}, "vocabulary must hold at least one word, not 0"),
+        ("text", {"vocabulary": 0}, "vocabulary must be at least 1, not 0"),
         ("text", {"minimum": 0}, "minimum must be at least 1, not 0"),
-        ("text", {"suffix": -1}, "suffix must be from 0 to 20 letters, not -1"),
-        ("text", {"dropout": 1.0}, "dropout must be a probability below 1, not 1.0"),
+        ("text", {"suffix": -1}, "suffix must be at least 0, not -1"),
+        ("text", {"dropout": 1.0}, "dropout must be at least 0 and below 1, not 1.0"),
         ("data", {"max_length": 0}, "max_length and dev_sentences must be at least 1, not 0 and 1000"),
         ("data", {"dev_sentences": 0}, "max_length and dev_sentences must be at least 1"),
         ("data", {"inputs": [2, 2]}, "inputs must be different columns and not include the label"),

@@ -1,13 +1,18 @@
-"""Corpus reading: sentence pairs from one file in any supported format, or from two text files."""
+"""Corpus reading: sentence pairs from one file in any supported format, or from two text files.
+
+A pipe can be read only once, but training reads its data several times and when it resumes: `PipeCopies` copies it.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import NamedTuple
 
+from regard.console import log_message
 from regard.data.languages import LanguageRequest
 from regard.data.readers import jsonl, parquet, po, tmx, xliff
 from regard.data.readers.text import (
@@ -18,7 +23,9 @@ from regard.data.readers.text import (
     detect_compression,
     detect_format,
     format_path,
+    is_pipe,
     iterate_lines,
+    open_binary,
     open_decompressed,
     parse_tsv_lines,
     peek_bytes,
@@ -26,6 +33,7 @@ from regard.data.readers.text import (
     read_two_text_files,
 )
 from regard.errors import UserError
+from regard.paths import compute_sha256
 
 
 class _Reader(NamedTuple):
@@ -72,7 +80,7 @@ def iterate_pairs(
     request = LanguageRequest(source, target, parse_languages_from_name(paths[0]) if paths else None, allow_unnamed)
     if len(paths) == 1 and find_format_suffix(paths[0]) in _READERS:
         return _READERS[find_format_suffix(paths[0])].read(paths[0], request)
-    if len(paths) == 1 and (paths[0] == STANDARD_INPUT or paths[0].is_fifo()):
+    if len(paths) == 1 and is_pipe(paths[0]):
         return _iterate_pipe_pairs(paths[0], request)
     if len(paths) == 2 and not any(map(is_bilingual_file, paths)):
         return read_two_text_files(paths[0], paths[1], request)
@@ -108,7 +116,7 @@ def open_rows(path: Path, refusal: str) -> tuple[str, Iterator[str]]:
     """
     if (suffix := find_format_suffix(path)) in _ROW_FORMATS:
         return suffix, iterate_lines(path)
-    if path == STANDARD_INPUT or path.is_fifo():
+    if is_pipe(path):
         lines = _iterate_format_and_lines(path)
         return next(lines), lines
     if not path.exists():
@@ -171,3 +179,64 @@ def parse_languages_from_name(path: Path) -> tuple[str, str] | None:
     if len(codes) == 2 and all(code.isalpha() and 2 <= len(code) <= 3 for code in codes):
         return codes[0], codes[1]
     return None
+
+
+class PipeCopies:
+    """Copies of piped data in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.new_copies: dict[Path, Path] = {}  # copy -> pipe, for copies that did not exist before
+        # Folders that did not exist before, the innermost first.
+        self.new_folders = [path for path in (folder, *folder.parents) if not path.exists()]
+
+    def copy_pipes(self, paths: Sequence[Path]) -> list[Path]:
+        """Return the paths, with each pipe replaced by a copy of its data; a single path holds sentence pairs."""
+        return [
+            self._copy_pipe(path, path == STANDARD_INPUT or len(paths) == 1) if is_pipe(path) else path
+            for path in paths
+        ]
+
+    def _copy_pipe(self, pipe: Path, holds_pairs: bool) -> Path:
+        """Copy piped data to a file named by its hash, with the suffix of its format if it holds sentence pairs."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open_binary(pipe) as content, NamedTemporaryFile(dir=self.folder, delete=False) as file:
+            partial_copy = Path(file.name)
+            self.new_copies[partial_copy] = pipe
+            shutil.copyfileobj(content, file)
+        suffix = detect_suffix(partial_copy) if holds_pairs else ""
+        copy = self.folder / f"{compute_sha256(partial_copy)[:24]}{suffix}"
+        if not copy.exists():
+            self.new_copies[copy] = pipe
+        partial_copy.replace(copy)
+        del self.new_copies[partial_copy]
+        return copy
+
+    def keep_copies(self) -> None:
+        """Keep the copies, as part of the run."""
+        for copy, pipe in self.new_copies.items():
+            log_message(f"data from {pipe} is copied to {copy}, so that training can be resumed")
+        self.new_copies, self.new_folders = {}, []
+
+    def remove_copies(self) -> None:
+        """Remove the copies that are not kept."""
+        for copy in self.new_copies:
+            copy.unlink(missing_ok=True)
+        for folder in self.new_folders:
+            with suppress(OSError):  # the folder is not empty
+                folder.rmdir()
+
+
+@contextmanager
+def open_pipe_copies(folder: Path) -> Iterator[PipeCopies]:
+    """Yield copies that are removed at the end unless they are kept; error messages name the pipes instead."""
+    copies = PipeCopies(folder)
+    try:
+        yield copies
+    except UserError as error:
+        message = str(error)
+        for copy, pipe in copies.new_copies.items():
+            message = message.replace(str(copy), format_path(pipe))
+        raise UserError(message) from error
+    finally:
+        copies.remove_copies()

@@ -65,9 +65,6 @@ def parse_json_line(line: str, where: str) -> Any:
 
 def _choose_keys(texts: Mapping[str, Any], request: LanguageRequest, where: str) -> tuple[str, str]:
     """Choose the two keys by the first object; they hold for the whole file."""
-    if "source" in texts or "target" in texts:
-        request.check_unnamed_file(where)
-        return "source", "target"
     chosen = choose_columns([key for key, value in texts.items() if isinstance(value, str)], request, where)
     if chosen is None:
         raise UserError(f"{where}: {_NOT_A_PAIR}")

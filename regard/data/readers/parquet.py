@@ -70,9 +70,6 @@ def _choose_columns(schema: Any, request: LanguageRequest, path: Path) -> list[s
     from pyarrow import types
 
     names, prefix = [field.name for field in schema if _is_text_type(field.type)], ""
-    if {"source", "target"} <= set(names):
-        request.check_unnamed_file(format_path(path))
-        return ["source", "target"]
     if "translation" in schema.names and types.is_struct(schema.field("translation").type):
         fields, prefix = schema.field("translation").type, "translation."
         names = [field.name for field in fields if _is_text_type(field.type)]

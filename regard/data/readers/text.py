@@ -93,7 +93,12 @@ def _open_zstd(file: IO[bytes]) -> IO[bytes]:
 DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".zst": _open_zstd}
 
 
-def _open_binary(path: Path) -> IO[bytes]:
+def is_pipe(path: Path) -> bool:
+    """Return True if a path can be read only once."""
+    return path == STANDARD_INPUT or path.is_fifo()
+
+
+def open_binary(path: Path) -> IO[bytes]:
     """Open a file; `-` is standard input."""
     if path == STANDARD_INPUT:
         return os.fdopen(0, "rb", closefd=False)
@@ -115,7 +120,7 @@ def _decompress(file: IO[bytes], path: Path) -> IO[bytes]:
 def open_decompressed(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading its decompressed content; raise a UserError if the compressed data is damaged."""
     try:
-        with _open_binary(path) as file, _decompress(file, path) as content:
+        with open_binary(path) as file, _decompress(file, path) as content:
             yield content
     except (zlib.error, lzma.LZMAError, EOFError) as error:
         raise _make_damaged_error(path, error) from error

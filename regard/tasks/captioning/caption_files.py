@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from regard.data.readers.dispatch import open_rows
 from regard.data.readers.jsonl import is_valid_unicode, make_surrogate_error, parse_json_line
-from regard.data.readers.text import STANDARD_INPUT, format_path
+from regard.data.readers.text import format_path, is_pipe
 from regard.errors import UserError, short_repr
 from regard.tasks.captioning.images import ImageFile
 
@@ -48,7 +48,7 @@ def read_captions(paths: Sequence[Path]) -> Iterator[CaptionExample]:
 def read_caption_file(path: Path) -> Iterator[CaptionExample]:
     """Yield the examples of one file; paths in it are relative to its folder."""
     suffix, lines = open_rows(path, "not a caption file")
-    folder = Path() if path == STANDARD_INPUT or path.is_fifo() else path.parent
+    folder = Path() if is_pipe(path) else path.parent
     return _CAPTION_PARSERS[suffix](lines, format_path(path), folder)
 
 

@@ -42,7 +42,6 @@ class CaptionSettings(BaseDataSettings):
     dev_pairs: int = 1000
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("image", "patch", "features", "max_length", "dev_pairs"):
             value = getattr(self, name)
             if value is not None and value < 1:
