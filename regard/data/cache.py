@@ -26,15 +26,13 @@ from regard.version import VERSION
 MANIFEST = "manifest.json"
 
 
-def find_or_build_entry(
-    kind: str, key: Mapping[str, Any], build: Callable[[Path], None], folder: Path | None = None
-) -> Path:
+def find_or_build_entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
     """Return the folder that `build` writes for this key; build it if it is missing or damaged.
 
     Each version of regard, and of the libraries that affect the content, has separate entries. If several processes
     request the same entry, one builds it and the others wait.
     """
-    home = folder or find_cache_folder()
+    home = find_cache_folder()
     name = f"{kind}-{hashlib.sha256(json.dumps([collect_versions(), key], sort_keys=True).encode()).hexdigest()[:24]}"
     entry = home / name
     try:

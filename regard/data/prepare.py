@@ -7,7 +7,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import shutil
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 from regard import paths, tokenizers
 from regard.console import make_progress_bar
 from regard.data import cache
-from regard.data.dataset import Augmentation, DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
+from regard.data.dataset import DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Link, Pair
 from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
@@ -222,10 +221,6 @@ def prepare_training_pairs(
             f"no pair is left to train on: {summary['empty']} have an empty side, "
             f"{summary['too_long']} are longer than data.max_length={data.max_length}"
         )
-    if summary["longest"] < data.max_length:  # which the run requests when it is resumed
-        cache.find_or_build_entry(
-            "pairs", {**key, "max_length": summary["longest"]}, partial(_hard_link_files, folder=folder)
-        )
     parts = [DatasetPart(count, corpus.weight) for count, corpus in zip(summary["pairs"], corpora, strict=True)]
     if not sum(part.num_examples * part.weight for part in parts):
         raise UserError(f"no pair is left to train on: data.weights={[part.weight for part in parts]} leave out all")
@@ -234,7 +229,7 @@ def prepare_training_pairs(
         RaggedArray.load(folder, "target"),
         None if links is None else RaggedArray.load(folder, "links"),
         parts,
-        _make_bpe_dropout(settings, tokenizers),
+        partial(_apply_bpe_dropout, tokenizers=tokenizers, dropout=settings.dropout) if settings.dropout else None,
         _hash_texts(checksums[name] for name in _list_content_files(links is not None)),
     )
     return PreparedCorpus(dataset, summary["empty"], summary["too_long"], summary["longest"], summary["sentences"])
@@ -244,15 +239,6 @@ def _list_content_files(linked: bool) -> list[str]:
     """Return the names of the files that make up the dataset's fingerprint."""
     sides = ("source", "target", "links") if linked else ("source", "target")
     return [f"{side}.{part}" for side in sides for part in ("kind", "numbers", "offsets")]
-
-
-def _hard_link_files(new_folder: Path, folder: Path) -> None:
-    """Hard-link the files of a folder into another one; copy them on a file system without hard links."""
-    for path in (path for path in folder.iterdir() if path.name != cache.MANIFEST):
-        try:
-            (new_folder / path.name).hardlink_to(path)
-        except OSError:
-            shutil.copyfile(path, new_folder / path.name)
 
 
 def _write_encoded_pairs(
@@ -303,19 +289,15 @@ def find_max_sentences(counts: Counter[int]) -> int | None:
     return max_sentences
 
 
-def _make_bpe_dropout(settings: TextSettings, tokenizers: Tokenizers) -> Augmentation | None:
-    """Return the augmentation of both sides by BPE dropout, or None without dropout."""
-    if not settings.dropout:
-        return None
-
-    def apply_dropout(source: RaggedArray, target: RaggedArray, seed: int) -> tuple[RaggedArray, RaggedArray]:
-        sides = []
-        for index, (side, tokenizer) in enumerate(zip((source, target), tokenizers, strict=True)):
-            rows = [side[row].tolist() for row in range(len(side))]
-            sides.append(RaggedArray.from_rows(tokenizer.apply_bpe_dropout(rows, settings.dropout, seed ^ index)))
-        return sides[0], sides[1]
-
-    return apply_dropout
+def _apply_bpe_dropout(
+    source: RaggedArray, target: RaggedArray, seed: int, tokenizers: Tokenizers, dropout: float
+) -> tuple[RaggedArray, RaggedArray]:
+    """Segment both sides again with BPE dropout."""
+    sides = []
+    for index, (side, tokenizer) in enumerate(zip((source, target), tokenizers, strict=True)):
+        rows = [side[row].tolist() for row in range(len(side))]
+        sides.append(RaggedArray.from_rows(tokenizer.apply_bpe_dropout(rows, dropout, seed ^ index)))
+    return sides[0], sides[1]
 
 
 def compute_tokenizer_fingerprint(tokenizer: tokenizers.Tokenizer) -> str:

@@ -6,7 +6,7 @@ import io
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -51,7 +51,6 @@ class BpeMerges:
 
 _WORD_START = "▁"  # SentencePiece's mark at the beginning of a word
 _WORD = re.compile(r"\S+")
-_MAX_CACHED_WORDS = 300_000  # the caches are emptied beyond that
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -60,11 +59,13 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, model: bytes, lowercase: bool = False) -> None:
         self.model = model
         self.lowercase = lowercase
-        self._word_cache: dict[str, list[int]] = {}  # ids of words: a few frequent words make up most of a text
-        self._character_cache: dict[tuple[int, ...], list[str]] = {}
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._encode_cached_word = lru_cache(maxsize=300_000)(self._encode_word)  # few words make up most of a text
         # Models of earlier versions contain SentencePiece's normalization rule nmt_nfkc (² becomes 2) and still use it.
         self.is_nfc = "²" in self.processor.normalize("²")
+
+    def __reduce__(self) -> tuple[type[SentencePieceTokenizer], tuple[bytes, bool]]:
+        return type(self), (self.model, self.lowercase)  # the cache cannot be pickled
 
     @classmethod
     def train(
@@ -145,16 +146,12 @@ class SentencePieceTokenizer(Tokenizer):
             text = normalize(text, self.lowercase)
         elif self.lowercase:
             text = text.lower()
-        return [self._encode_word(word) for word in text.split()]
+        return [self._encode_cached_word(word) for word in text.split()]
 
     def _encode_word(self, word: str) -> list[int]:
         """Return the ids of one word, which do not depend on the words around it."""
-        ids = self._word_cache.get(word)
-        if ids is None:
-            if len(self._word_cache) >= _MAX_CACHED_WORDS:
-                self._word_cache.clear()
-            check_unicode(word)
-            ids = self._word_cache[word] = self.processor.encode(word)
+        check_unicode(word)
+        ids: list[int] = self.processor.encode(word)
         return ids
 
     def apply_bpe_dropout(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
@@ -167,7 +164,9 @@ class SentencePieceTokenizer(Tokenizer):
             [
                 self.merges.ids[part]
                 for word in self._iterate_words(ids)
-                for part in self.merges.segment_with_dropout(self._split_into_characters(word), dropout, random)
+                for part in self.merges.segment_with_dropout(
+                    [character for id in word for character in self._characters[id]], dropout, random
+                )
             ]
             for ids in sentences
         ]
@@ -183,12 +182,12 @@ class SentencePieceTokenizer(Tokenizer):
         ranks = {pieces[id]: processor.get_score(id) for id in merged_ids}
         return BpeMerges(ranks, {piece: id for id, piece in enumerate(pieces)})
 
-    def _iterate_words(self, ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    def _iterate_words(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the ids of each word; merges do not cross words."""
         start = 0
         for end in range(1, len(ids) + 1):
             if end == len(ids) or self._starts_word[ids[end]]:
-                yield tuple(ids[start:end])
+                yield ids[start:end]
                 start = end
 
     @cached_property
@@ -196,16 +195,11 @@ class SentencePieceTokenizer(Tokenizer):
         """For each id, True if its piece begins a word."""
         return [piece.startswith(_WORD_START) for piece in self.convert_ids_to_tokens(range(self.vocab_size))]
 
-    def _split_into_characters(self, word: tuple[int, ...]) -> list[str]:
-        """Return the characters that the pieces of a word were merged from."""
-        characters = self._character_cache.get(word)
-        if characters is None:
-            if len(self._character_cache) >= _MAX_CACHED_WORDS:
-                self._character_cache.clear()
-            pieces = self.convert_ids_to_tokens(word)
-            characters = [symbol for piece in pieces for symbol in self.merges.split_into_characters(piece)]
-            self._character_cache[word] = characters
-        return characters
+    @cached_property
+    def _characters(self) -> list[list[str]]:
+        """For each id, the characters that its piece was merged from."""
+        pieces = self.convert_ids_to_tokens(range(self.vocab_size))
+        return [self.merges.split_into_characters(piece) for piece in pieces]
 
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag."""

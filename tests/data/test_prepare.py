@@ -354,21 +354,6 @@ def test_two_sentences_are_translated_at_once_if_a_tenth_of_the_training_lines_h
     assert find_max_sentences(Counter(sources)) == expected
 
 
-def test_file_system_without_hard_links_gets_a_copy(
-    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    data = make_settings(write_tsv(tmp_path / "a.tsv", PAIRS))
-    first, _ = prepare_data(data)
-    assert len(list(own_cache.glob("pairs-*"))) == 2
-    monkeypatch.setattr(prepare, "_write_encoded_pairs", lambda *_, **__: pytest.fail("prepared a second time"))
-    second, _ = prepare_data(make_settings(tmp_path / "a.tsv", max_length=first.longest))
-    assert to_lists(second.dataset.source) == to_lists(first.dataset.source)
-
-
 def test_vocabularies_of_two_versions_have_different_fingerprints() -> None:
     new = WordTokenizer.train(["a b"], 9)
     assert compute_tokenizer_fingerprint(new) == compute_tokenizer_fingerprint(WordTokenizer(new.vocabulary))
@@ -550,11 +535,3 @@ def test_cache_manifest_lists_every_file(tmp_path: Path, own_cache: Path) -> Non
     (entry,) = own_cache.glob("pairs-*")
     named = json.loads((entry / "manifest.json").read_text(encoding="utf-8"))["files"]
     assert set(named) == {path.name for path in entry.iterdir()} - {"manifest.json"}
-
-
-def test_resume_with_the_resolved_max_length_reuses_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = write_tsv(tmp_path / "a.tsv", PAIRS)
-    first, _ = prepare_data(make_settings(corpus))
-    monkeypatch.setattr(prepare, "_write_encoded_pairs", lambda *_, **__: pytest.fail("prepared a second time"))
-    second, _ = prepare_data(make_settings(corpus, max_length=first.longest))
-    assert second.dataset.fingerprint == first.dataset.fingerprint

@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from regard import tokenizers
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from regard.tokenizers import SentencePieceTokenizer, TextSettings, Tokenizer, Tokenizers, WordTokenizer
-from regard.tokenizers.factory import subsample_lines
+from regard.tokenizers import (
+    SentencePieceTokenizer,
+    TextSettings,
+    Tokenizer,
+    Tokenizers,
+    WordTokenizer,
+    subsample_lines,
+)
 from regard.tokenizers.words import CLOSING_MARKS, JOINER, OPENING_MARKS, SPACER
 
 Kind = Literal["bpe", "unigram", "word", "char"]
