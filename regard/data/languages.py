@@ -90,14 +90,6 @@ class LanguagePair(NamedTuple):
     is_final: bool
 
 
-def find_language_columns(names: Iterable[str], request: LanguageRequest) -> list[str]:
-    """Return the column names that may be languages; `id` is taken for row numbers unless Indonesian is requested."""
-    codes = [name for name in dict.fromkeys(names) if _LANGUAGE_CODE.fullmatch(name)]
-    requested = (request.source, request.target, *(request.from_file_name or ()))
-    is_indonesian = "id" in (find_language(code) for code in requested if code)
-    return codes if is_indonesian or len(codes) < 3 else [code for code in codes if code != "id"]
-
-
 def deduplicate_languages(codes: Iterable[str]) -> list[str]:
     """Return each language once, in order, by its most general code: `en` if there are both `en-US` and `en`."""
     unique = dict.fromkeys(codes)
@@ -125,12 +117,12 @@ def choose_language_pair(
     `declared_source` is the source language that the file itself names.
     """
     requested = [code for code in (request.source, request.target) if code]
-    if not all(_has_language(available, code) for code in requested):
+    if not all(find_matching_code(available, code) for code in requested):
         raise _make_language_error(requested, available, where)
     if request.source and request.target:
         return LanguagePair(request.source, request.target, is_final=True)
     from_name = request.from_file_name
-    if not requested and from_name and all(_has_language(available, code) for code in from_name):
+    if not requested and from_name and all(find_matching_code(available, code) for code in from_name):
         return LanguagePair(*from_name, is_final=True)
     languages = merge_regions(deduplicate_languages(available))
     if len(languages) < 2:
@@ -156,7 +148,10 @@ def choose_columns(names: Collection[str], request: LanguageRequest, where: str)
     if "source" in names and "target" in names:
         request.check_unnamed_file(where)
         return "source", "target"
-    codes = find_language_columns(names, request)
+    codes = [name for name in dict.fromkeys(names) if _LANGUAGE_CODE.fullmatch(name)]
+    requested = (request.source, request.target, *(request.from_file_name or ()))
+    if len(codes) > 2 and "id" not in (find_language(code) for code in requested if code):
+        codes = [code for code in codes if code != "id"]  # row numbers, unless Indonesian is requested
     if len(codes) < 2:
         return None
     pair = choose_language_pair(codes, request, where)
@@ -185,10 +180,6 @@ def _match_as_far_as_known(codes: Sequence[str], wanted: Sequence[str | None]) -
 def _is_variant(one: str, other: str) -> bool:
     """Return True if one of two codes is a variant of the other."""
     return matches_language(one, other) or matches_language(other, one)
-
-
-def _has_language(available: Iterable[str], wanted: str) -> bool:
-    return any(matches_language(code, wanted) for code in available)
 
 
 def find_matching_code(available: Collection[str], wanted: str) -> str | None:
