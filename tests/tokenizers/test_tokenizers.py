@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import tokenizers
+from regard.config import parse_settings
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from regard.tokenizers import (
@@ -497,8 +498,8 @@ def test_training_subwords_on_no_text_is_refused(kind: Kind) -> None:
 
 
 def test_vocabulary_with_only_special_tokens_is_refused() -> None:
-    with pytest.raises(ValueError, match="not 4"):
-        TextSettings(vocabulary=4)
+    with pytest.raises(UserError, match="vocabulary must be at least 5, not 4"):
+        parse_settings(TextSettings, {"vocabulary": 4}, "text")
 
 
 @pytest.mark.parametrize("kind", KINDS)
