@@ -18,8 +18,7 @@ from regard.fast import gru, lstm
 from regard.fast.captured import graphs
 from regard.fast.hearing import heard
 from regard.nn import State, state_tensors
-from regard.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell
-from regard.nn.recurrent import last_real_state, unroll_cell
+from regard.nn.recurrent import Cell, ElmanCell, GRUCell, LSTMCell, last_real_state, unroll_cell
 
 HOLD = 1e4  # beside which nothing else counts that a gate reads
 EVEN = 8  # inputs at a time, by which products are quick

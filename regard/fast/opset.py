@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from regard.fast.layer import kind
 from regard.nn import State, state_tensors
-from regard.nn.cells import ElmanCell, GRUCell, LSTMCell
-from regard.nn.recurrent import unroll_cell
+from regard.nn.recurrent import ElmanCell, GRUCell, LSTMCell, unroll_cell
 
 op: Any = opset18  # its types know of tensors alone; it takes plain lists too
 

@@ -4,12 +4,9 @@ Each module states the equation of its paper. The package imports nothing but to
 """
 
 from regard.nn.alignments import Alignment, Global, Hard, HardSample, LocalMonotonic, LocalPredictive
-from regard.nn.attention import Attention
-from regard.nn.cells import Cell, ElmanCell, GRUCell, LSTMCell, State
-from regard.nn.coverage import Coverage, CoverageState, LinguisticCoverage, NeuralCoverage
-from regard.nn.mask import masked_softmax, prefix_mask
-from regard.nn.memory import Attended, Memory, concat_steps
-from regard.nn.multihead import MultiHeadAttention
+from regard.nn.attention import Attention, MultiHeadAttention
+from regard.nn.coverage import Coverage, LinguisticCoverage, NeuralCoverage
+from regard.nn.memory import Attended, Memory, concat_steps, masked_softmax, prefix_mask
 from regard.nn.pooling import (
     AttentionOverAttention,
     HierarchicalAttention,
@@ -19,7 +16,17 @@ from regard.nn.pooling import (
     StructuredSelfAttention,
 )
 from regard.nn.positional_encoding import LearnedPositions, NoPositions, SinusoidalPositions, position_ids
-from regard.nn.recurrent import Recurrent, hidden_state, reverse_sequences, state_tensors
+from regard.nn.recurrent import (
+    Cell,
+    ElmanCell,
+    GRUCell,
+    LSTMCell,
+    Recurrent,
+    State,
+    hidden_state,
+    reverse_sequences,
+    state_tensors,
+)
 from regard.nn.scores import (
     SCORES,
     Concat,
@@ -42,7 +49,6 @@ __all__ = [
     "Cell",
     "Concat",
     "Coverage",
-    "CoverageState",
     "Dot",
     "ElmanCell",
     "GRUCell",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.mask import masked_softmax
+from regard.nn.memory import masked_softmax
 from regard.nn.positional_encoding import position_ids
 
 

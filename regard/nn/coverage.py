@@ -8,20 +8,14 @@ supports it.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.cells import GRUCell
-
-
-class CoverageState(NamedTuple):
-    """Coverage of a source between two steps."""
-
-    amount: Tensor  # C_{i-1,j}, (B, S, C)
-    word_features: Tensor  # (B, S, ·); depends on h_j alone, so it is computed once per sentence
+from regard.nn.memory import CoverageState
+from regard.nn.recurrent import GRUCell
 
 
 class Coverage(Protocol):

@@ -1,4 +1,4 @@
-"""Encoder memory, attention results, and the folding of beam hypotheses that share one memory.
+"""Padding masks, encoder memory, attention results, and the folding of beam hypotheses that share one memory.
 
 Shapes in this package: B batch, T target positions, S source positions, D half a window, Q, K, V the widths of a query,
 a key, a value. Masks are boolean, True for a real position.
@@ -12,7 +12,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.nn.coverage import CoverageState
+
+def prefix_mask(lengths: Tensor, size: int) -> Tensor:
+    """Return a mask (B, size) that is True for the first `lengths[b]` positions of row b."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the softmax over the last dimension, restricted to positions with `mask` True and a score above −inf.
+
+    All other positions get a weight of exactly 0. A row without any position is all zeros, and so is its gradient: the
+    lowest finite number replaces −inf, because a softmax over −inf alone is NaN, forward and backward.
+    """
+    is_masked = ~mask | (scores == -torch.inf)
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(is_masked, lowest).softmax(-1).masked_fill(is_masked, 0.0)
+
+
+class CoverageState(NamedTuple):
+    """Coverage of a source between two steps; see `regard.nn.coverage`."""
+
+    amount: Tensor  # C_{i-1,j}, (B, S, C)
+    word_features: Tensor  # (B, S, ·); depends on h_j alone, so it is computed once per sentence
 
 
 class Memory(NamedTuple):

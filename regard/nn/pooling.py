@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.nn.mask import masked_softmax
+from regard.nn.memory import masked_softmax
 
 
 class MeanPooling(nn.Module):

@@ -19,7 +19,7 @@ from regard.console import log_message
 from regard.errors import UserError
 from regard.reproduce.experiment import Experiment, ExperimentRow
 from regard.reproduce.workspace import Measure, Workspace
-from regard.training.signals import Interrupted, StopSignals
+from regard.training.trainer import Interrupted, StopSignals
 
 SIGNAL_CHECK_SECONDS = 0.2
 

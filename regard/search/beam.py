@@ -30,11 +30,10 @@ from regard.fast.decoding.numpy_search import search_fast
 from regard.fast.narrow import VocabularySubset, narrowed
 from regard.fast.switch import wanted
 from regard.fast.topk import topk
-from regard.models.hypothesis import Floats, Hypothesis, SearchOptions
+from regard.models.hypothesis import Floats, Hypothesis, Scorer, SearchOptions
 from regard.search import constraints
 from regard.search.constraints import Phrase, PhraseProgress, Prefix
 from regard.search.ensemble import Ensemble, SearchModel
-from regard.search.scorer import Scorer
 from regard.special_tokens import BOS, EOS, PAD
 
 T = TypeVar("T")

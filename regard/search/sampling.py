@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.models.hypothesis import Hypothesis, SearchOptions
+from regard.models.hypothesis import Hypothesis, Scorer, SearchOptions
 from regard.search.beam import DEFAULTS, BeamSearch, Selection, SentenceState, sort_by_score
 from regard.search.ensemble import SearchModel
-from regard.search.scorer import Scorer
 
 
 def sample(

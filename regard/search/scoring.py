@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.models.hypothesis import Hypothesis, LengthPenalty
+from regard.models.hypothesis import Hypothesis, LengthPenalty, Scorer
 from regard.search.ensemble import Ensemble, SearchModel
-from regard.search.scorer import Scorer
 from regard.special_tokens import BOS, PAD
 
 

@@ -1,11 +1,10 @@
 """Training: trainer, learning rate schedules, checkpoints, metrics, distributed training."""
 
 from regard.recipes import TrainingSettings
+from regard.training.device import choose_device
 from regard.training.lr_finder import suggest_learning_rate
-from regard.training.precision import choose_device
-from regard.training.signals import Interrupted
 from regard.training.train import Paths, run_lr_range_test, train
-from regard.training.trainer import Trainer
+from regard.training.trainer import Interrupted, Trainer
 
 __all__ = [
     "Interrupted",

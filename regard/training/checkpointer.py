@@ -1,4 +1,4 @@
-"""Saving and resuming checkpoints.
+"""Training state, and saving and resuming checkpoints.
 
 A checkpoint is a folder `checkpoints/step-N` of the run. It holds the complete state between two updates:
 
@@ -17,23 +17,119 @@ saved. On a CPU, a resumed run gives the same weights, bit by bit, as one that w
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.data.dataset import TrainingDataset
-from regard.data.sampler import TokenBatchSampler
+from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
 from regard.models import Model
 from regard.recipes import TrainingSettings
 from regard.runs import Run, checkpoint
 from regard.training.distributed import DistributedContext, gather_full_tensor, take_local_shard
-from regard.training.train_state import TrainState, ValidationRecord
-from regard.training.weight_averaging import ExponentialMovingAverage, average_checkpoints
+from regard.training.optimizer import ExponentialMovingAverage
+
+
+@dataclass(frozen=True)
+class ValidationRecord:
+    """Result of a validation that is among the best so far."""
+
+    step: int
+    loss: float
+    score: float  # higher is better
+    measure: str  # metric of the score: bleu, accuracy, …
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> ValidationRecord:
+        """Read a validation from `state.json`: null is NaN; the first release stored only BLEU."""
+        if "bleu" in state:
+            state = {"score": state["bleu"], "measure": "bleu"} | state
+            del state["bleu"]
+        numbers = [name for name in ("loss", "score") if name in state and state[name] is None]
+        return cls(**state | dict.fromkeys(numbers, math.nan))
+
+    def compare(self, other: ValidationRecord, by_loss: bool) -> int:
+        """Return 1 if this validation is better than the other, 0 if they are equally good, -1 if it is worse.
+
+        The score decides, unless `by_loss`; the loss decides if the scores are equal, or of different metrics: a run
+        may have been started by a version that only had BLEU. NaN and inf are worse than any number.
+        """
+        by_score = not by_loss and self.measure == other.measure
+
+        def make_sort_key(record: ValidationRecord) -> list[float]:
+            numbers = [record.score, -record.loss] if by_score else [-record.loss]
+            return [number if math.isfinite(number) else -math.inf for number in numbers]
+
+        return (make_sort_key(self) > make_sort_key(other)) - (make_sort_key(self) < make_sort_key(other))
+
+
+_JSON_NAMES = {  # names in state.json of the fields that have another name there
+    "data_position": "place",
+    "best_validations": "ranked",
+    "validated_step": "validated",
+    "micro_batches": "pieces",
+}
+_COUNTS = ("step", "bad_validations", "validated_step", "skipped", "skipped_in_row", "micro_batches")
+
+
+@dataclass
+class TrainState:
+    """Everything that changes from update to update, except weights and optimizer state."""
+
+    step: int = 0  # updates so far
+    data_position: SamplerPosition = field(default_factory=SamplerPosition)  # after the last update
+    best_validations: list[ValidationRecord] = field(default_factory=list)  # best first
+    bad_validations: int = 0  # since the best one
+    validated_step: int = 0  # the step of the last validation
+    skipped: int = 0  # updates skipped because of NaN or inf, in total
+    skipped_in_row: int = 0
+    micro_batches: int = 1  # per batch, so that it fits into memory
+    seconds: float = 0.0
+
+    @property
+    def best_validation(self) -> ValidationRecord | None:
+        """The best validation so far, or None."""
+        return self.best_validations[0] if self.best_validations else None
+
+    def add_validation(self, record: ValidationRecord, rank: int, keep_best: int) -> None:
+        """Add a validation that is worse than `rank` of the best ones; keep the `keep_best` best."""
+        self.best_validations.insert(rank, record)
+        del self.best_validations[keep_best:]
+        self.validated_step = self.step
+        self.bad_validations = 0 if rank == 0 else self.bad_validations + 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as JSON types; `best` is for human readers."""
+        values = {_JSON_NAMES.get(name, name): value for name, value in asdict(self).items()}
+        best = asdict(self.best_validation) if self.best_validation else None
+        return values | {"place": self.data_position._asdict(), "best": best}
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> TrainState:
+        """Read the state that `to_json` wrote, ignoring other keys; raise ValueError if it is invalid."""
+        try:
+            train_state = cls(
+                data_position=SamplerPosition(**state["place"]),
+                best_validations=[ValidationRecord.from_json(best) for best in state["ranked"]],
+                **{name: state[_JSON_NAMES.get(name, name)] for name in (*_COUNTS, "seconds")},
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{' '.join(str(error).split())} is not as expected") from error
+        best = train_state.best_validations
+        counts = [getattr(train_state, name) for name in _COUNTS]
+        for count in (*counts, *train_state.data_position, *(record.step for record in best)):
+            if type(count) is not int or count < 0:
+                raise ValueError(f"{count!r} is not a count of updates, batches or validations")
+        for number in (train_state.seconds, *(number for record in best for number in (record.loss, record.score))):
+            if type(number) not in (int, float):
+                raise ValueError(f"{number!r} is not a number")
+        return train_state
 
 
 @dataclass(frozen=True)
@@ -151,8 +247,16 @@ class Checkpointer:
         checkpoint.write_checkpoint(self.run.average_folder, weights, {}, state)
 
     def average_steps(self, steps: Sequence[int]) -> dict[str, Tensor]:
-        """Return the average weights of the checkpoints of the given steps."""
-        return average_checkpoints([self.run.checkpoint_folder(step) for step in steps])
+        """Return the average weights of the checkpoints of the given steps, summed in double precision."""
+        total: dict[str, Tensor] = {}
+        for step in steps:
+            weights = checkpoint.read_tensors(self.run.checkpoint_folder(step), checkpoint.MODEL_FILE)
+            for name, tensor in weights.items():
+                total[name] = total.get(name, 0) + tensor.double() if tensor.is_floating_point() else tensor
+        return {
+            name: (tensor / len(steps)).float() if tensor.is_floating_point() else tensor
+            for name, tensor in total.items()
+        }
 
     def remove_average(self) -> None:
         """Remove the averaged checkpoint, which is outdated once newer checkpoints exist."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from regard.console import make_progress_bar
 from regard.errors import UserError
-from regard.training.precision import preserve_generators
+from regard.training.device import preserve_generators
 from regard.training.trainer import Trainer
 
 MIN_RATE, MAX_RATE, _NUM_UPDATES = 1e-6, 1.0, 120

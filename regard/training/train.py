@@ -20,7 +20,14 @@ from regard.recipes import RunConfig, read_recipe
 from regard.runs import Run
 from regard.runs.run import lock_run
 from regard.tasks import PreparedRun, get_task
-from regard.training.cpu_threads import choose_resumed_threads, choose_threads, limit_threads
+from regard.training.device import (
+    choose_device,
+    choose_resumed_threads,
+    choose_threads,
+    limit_threads,
+    preserve_generators,
+    seed_generators,
+)
 from regard.training.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
@@ -29,7 +36,6 @@ from regard.training.distributed import (
     was_restarted,
 )
 from regard.training.lr_finder import LearningRatePoint, sweep_learning_rates
-from regard.training.precision import choose_device, preserve_generators, seed_generators
 from regard.training.trainer import Trainer
 
 RecipeSource = str | Path | Mapping[str, Any] | None  # a recipe: its name, its file, or itself

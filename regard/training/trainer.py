@@ -1,14 +1,16 @@
-"""Training loop: updates, logging, validation, checkpoints. Read it from the top: `fit` calls what follows."""
+"""Training loop: updates, logging, validation, checkpoints, stop signals. `Trainer.fit` calls what follows it."""
 
 from __future__ import annotations
 
 import copy
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -32,16 +34,12 @@ from regard.recipes import TrainingSettings
 from regard.runs import Run, checkpoint
 from regard.runs.summary import is_finished
 from regard.tasks import OnBestCallback, ValidateFunction, Validation
-from regard.training.checkpointer import Checkpointer
-from regard.training.distributed import SINGLE_PROCESS, DistributedContext, ModelWithLoss, apply_fsdp
+from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
+from regard.training.device import measure_peak_memory_mb, preserve_generators
+from regard.training.distributed import SINGLE_PROCESS, DistributedContext, ModelWithLoss, apply_fsdp, is_distributed
 from regard.training.gradient_accumulation import GradientAccumulator
-from regard.training.lr_schedule import compute_learning_rate
 from regard.training.metrics import EtaEstimator, MetricsWriter, Throughput, format_metrics, format_update_metrics
-from regard.training.optimizer import build_optimizer
-from regard.training.precision import measure_peak_memory_mb, preserve_generators
-from regard.training.signals import Interrupted, StopSignals
-from regard.training.train_state import TrainState, ValidationRecord
-from regard.training.weight_averaging import ExponentialMovingAverage
+from regard.training.optimizer import ExponentialMovingAverage, build_optimizer, compute_learning_rate
 
 
 class Trainer:
@@ -384,3 +382,54 @@ class Trainer:
         )
         if weights is not None and rank == 0:
             self.checkpointer.save_average(steps, weights, record)
+
+
+_SIGHUP = getattr(signal, "SIGHUP", None)
+
+
+class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
+    """Training was stopped by a signal (Ctrl-C, SIGTERM, SIGHUP) and has saved a checkpoint.
+
+    Step None: several runs.
+    """
+
+    def __init__(self, step: int | None, signal_number: int) -> None:
+        super().__init__(step, signal_number)  # all arguments, so that it can be pickled
+        self.step = step
+        self.signal_number = signal_number
+
+    def __str__(self) -> str:
+        return "stopped" if self.step is None else f"stopped at step {self.step}, checkpoint saved"
+
+
+class StopSignals:
+    """Records signals of `STOP_SIGNALS`, so that training stops after the current update.
+
+    A second Ctrl-C stops at once.
+
+    Only a user repeats Ctrl-C deliberately. Supervisors repeat signals, and torchrun forwards signals that its
+    processes may have received themselves.
+    """
+
+    def __init__(self) -> None:
+        self.received_signal = 0  # number of the first signal; 0: none
+
+    def _handle_signal(self, signal_number: int, frame: FrameType | None) -> None:
+        if self.received_signal and signal_number == signal.SIGINT and not is_distributed():
+            raise KeyboardInterrupt
+        self.received_signal = self.received_signal or signal_number
+
+    @contextmanager
+    def install_handlers(self) -> Iterator[None]:
+        """Install the handler, and restore the previous ones on exit; an ignored SIGHUP (nohup) stays ignored."""
+        handled = [number for number in STOP_SIGNALS if number != _SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+        try:
+            previous_handlers = {number: signal.signal(number, self._handle_signal) for number in handled}
+        except ValueError:  # not the main thread, where Python allows no handlers
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number, handler in previous_handlers.items():
+                signal.signal(number, handler)

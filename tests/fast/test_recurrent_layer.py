@@ -16,8 +16,7 @@ from regard.fast.captured import Captured
 from regard.fast.layer import KERNELS, kind, unrolled
 from regard.models import build
 from regard.nn import ElmanCell, GRUCell, Recurrent, State, state_tensors
-from regard.nn.cells import Cell
-from regard.nn.recurrent import last_real_state, unroll_cell
+from regard.nn.recurrent import Cell, last_real_state, unroll_cell
 
 LENGTHS = [[3, 5, 5, 1], [0, 2, 4], [5], [1], [0, 0], [2, 2, 2]]
 

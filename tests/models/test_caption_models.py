@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.models import Seq2Seq, build
-from regard.models.image_encoder import PatchNet, SpatialConv
+from regard.models.xu2015_caption import PatchNet, SpatialConv
 from regard.models.xu2015_hard import attention_entropy
 from regard.recipes import read_recipe
 from regard.search import score_targets, search

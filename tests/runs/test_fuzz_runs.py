@@ -30,9 +30,9 @@ from regard.recipes import read_recipe
 from regard.runs import Run, checkpoint
 from regard.tokenizers import SentencePieceTokenizer, TextSettings, WordTokenizer, save_tokenizers, train_tokenizers
 from regard.training import Trainer
+from regard.training.checkpointer import TrainState
 from regard.training.metrics import truncate_metrics_after
 from regard.training.train import check_config, make_config
-from regard.training.train_state import TrainState
 from regard.translate import load
 
 CONFIG: dict[str, Any] = {

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.models import Seq2Seq, build
 from regard.models.losses import CrossEntropy, LossSettings
 from regard.nn import ElmanCell, GRUCell, LSTMCell
-from regard.nn.cells import Cell
+from regard.nn.recurrent import Cell
 from regard.special_tokens import PAD
 
 CELLS: dict[str, Callable[[int, int], Cell]] = {

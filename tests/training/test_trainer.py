@@ -56,11 +56,11 @@ from regard.tasks import Validation
 from regard.tasks.translation import TranslationValidator
 from regard.tokenizers import Tokenizers, WordTokenizer
 from regard.training import Interrupted, Trainer, train
+from regard.training.checkpointer import ValidationRecord
+from regard.training.device import build_autocast
 from regard.training.distributed import DistributedContext, choose_local_gpu
 from regard.training.lr_finder import sweep_learning_rates
-from regard.training.precision import build_autocast
-from regard.training.signals import StopSignals
-from regard.training.train_state import ValidationRecord
+from regard.training.trainer import StopSignals
 from regard.translate import choose_alignment_head, load, score_alignments
 
 TORCH_INIT = {"model.initialisation": "torch"}

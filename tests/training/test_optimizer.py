@@ -9,7 +9,7 @@ import pytest
 
 from regard.config import parse_settings
 from regard.training import TrainingSettings
-from regard.training.lr_schedule import compute_learning_rate
+from regard.training.optimizer import compute_learning_rate
 
 
 def test_inverse_sqrt_is_the_schedule_of_the_transformer_paper() -> None:
