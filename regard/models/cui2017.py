@@ -38,32 +38,11 @@ class ReaderAttention(NamedTuple):
     query: Tensor | None  # β (B, Q), the weights of the query's words; None for the attention-sum reader
 
 
-class AttentionOverAttentionHead(nn.Module):
-    """Attention over attention (Cui 2017, eq. 5 to 10)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = AttentionOverAttention()
-
-    def forward(
-        self, document: Tensor, query: Tensor, final_state: Tensor, masks: tuple[Tensor, Tensor]
-    ) -> ReaderAttention:
-        """Attend with query states (B, Q, H) to document states (B, S, H)."""
-        return ReaderAttention(*self.attention.forward_with_query_weights(document, query, *masks))
-
-
-class AttentionSumHead(nn.Module):
-    """Attention-sum reader: s_i ∝ exp(h_doc(i)ᵀ q), q the query's last states in both directions (Kadlec 2016)."""
-
-    def forward(
-        self, document: Tensor, query: Tensor, final_state: Tensor, masks: tuple[Tensor, Tensor]
-    ) -> ReaderAttention:
-        """Attend with the query's last states (B, H) to document states (B, S, H)."""
-        return ReaderAttention(masked_softmax((document @ final_state[..., None]).squeeze(-1), masks[0]), None)
-
-
 class ClozeReader(Model):
     """Cloze reader: a shared embedding, a bidirectional GRU each for document and query (eq. 1 to 4), and attention.
+
+    The attention is attention over attention (eq. 5 to 10), or that of the attention-sum reader (Kadlec 2016):
+    s_i ∝ exp(h_doc(i)ᵀ q), q the query's last states in both directions.
 
     It is built for a vocabulary of `source_size` words. Answers are words of the document, so `target_size` is unused;
     so is `criterion`, which is for other tasks.
@@ -73,7 +52,7 @@ class ClozeReader(Model):
         super().__init__()
         self.embedding = make_embedding(source_size, settings.embedding_size)
         self.document, self.query = _make_gru(settings), _make_gru(settings)
-        self.attention = {"over": AttentionOverAttentionHead, "single": AttentionSumHead}[settings.attention]()
+        self.attention = AttentionOverAttention() if settings.attention == "over" else None
         self.dropout = nn.Dropout(settings.dropout)
         self.embedding_penalty = settings.penalty
         nn.init.uniform_(self.embedding.weight, -settings.reach, settings.reach)
@@ -84,17 +63,16 @@ class ClozeReader(Model):
         """Return the attention for document ids (B, S) and query ids (B, Q) with their lengths (B,)."""
         h_doc, _ = self.document(self.dropout(self.embedding(document)), lengths)
         h_query, states = self.query(self.dropout(self.embedding(query)), query_lengths)
-        masks = prefix_mask(lengths, document.shape[1]), prefix_mask(query_lengths, query.shape[1])
+        mask, query_mask = prefix_mask(lengths, document.shape[1]), prefix_mask(query_lengths, query.shape[1])
         full_precision = self.embedding.weight.dtype
         # Scores are long sums of products; in half precision their softmax would be too inexact.
         with torch.autocast(document.device.type, enabled=False):
-            attended: ReaderAttention = self.attention(
-                h_doc.to(full_precision),
-                h_query.to(full_precision),
-                hidden_state(states[-1]).to(full_precision),
-                masks,
-            )
-        return attended
+            h_doc = h_doc.to(full_precision)
+            if self.attention is not None:
+                weights = self.attention.forward_with_query_weights(h_doc, h_query.to(full_precision), mask, query_mask)
+                return ReaderAttention(*weights)
+            final_state = hidden_state(states[-1]).to(full_precision)
+            return ReaderAttention(masked_softmax((h_doc @ final_state[..., None]).squeeze(-1), mask), None)
 
     def loss_sum(
         self,

@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -132,33 +130,33 @@ class HardAttentionModel(Seq2Seq):
         """Return a sum whose gradient is that of the estimator, and the decoder output."""
         if self.settings.estimator == "marginal":
             return super().decode_and_loss(encoded, target_in, target_out)
-        rng_state = _get_rng_state(target_in.device)
+        baseline = None
+        if self.settings.estimator == "soft-baseline":
+            device = target_in.device
+            # The generator is restored, so that the samples get the same dropout: the two differ in attention only.
+            with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+                soft = self.decoder.decode_with_soft_attention(encoded, target_in)
+            baseline = _target_log_probs(soft.logits, target_out)
         decoded: Decoded = self.decoder(encoded, target_in)
         attended = decoded.attended
         assert attended is not None
         assert attended.log_prob is not None
         assert attended.probabilities is not None
         real = target_out != PAD
-        advantage = self.compute_advantage(
-            encoded, _target_log_probs(decoded.logits, target_out), target_in, target_out, rng_state
-        )
+        advantage = self.compute_advantage(_target_log_probs(decoded.logits, target_out), baseline)
         reinforce_term = (advantage.detach() * attended.log_prob * real).sum()
         entropy_term = (attention_entropy(attended.probabilities) * real).sum()
         gain = self.settings.reward * reinforce_term + self.settings.entropy * entropy_term
         return self.criterion(decoded.logits, target_out) - gain, decoded
 
-    def compute_advantage(
-        self, encoded: Encoded, sampled_log_probs: Tensor, target_in: Tensor, target_out: Tensor, rng_state: Tensor
-    ) -> Tensor:
-        """Return the advantage of the samples over the baseline, (B, T), given their log-probabilities (B, T).
+    def compute_advantage(self, sampled_log_probs: Tensor, soft_log_probs: Tensor | None) -> Tensor:
+        """Return the advantage of samples with these log-probabilities (B, T) over the baseline, (B, T).
 
-        Soft attention runs with the same dropout as the samples, so that the two differ in attention only.
+        The baseline are the log-probabilities with soft attention, or without them the moving average.
         """
-        if self.settings.estimator == "soft-baseline":
-            with torch.no_grad(), _replay_rng(rng_state, sampled_log_probs.device):
-                soft = _target_log_probs(self.decoder.decode_with_soft_attention(encoded, target_in).logits, target_out)
+        if soft_log_probs is not None:
             # The position of a step influences only this and later tokens.
-            return (sampled_log_probs - soft).flip(1).cumsum(1).flip(1)
+            return (sampled_log_probs - soft_log_probs).flip(1).cumsum(1).flip(1)
         sentence_log_probs = sampled_log_probs.sum(1, keepdim=True)
         advantage = (sentence_log_probs - self.baseline).expand_as(sampled_log_probs)
         if self.training:
@@ -166,22 +164,6 @@ class HardAttentionModel(Seq2Seq):
             # A NaN would never leave the moving average.
             self.baseline.lerp_(torch.where(mean.isfinite(), mean, self.baseline), 0.1)
         return advantage
-
-
-def _get_rng_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
-
-
-@contextmanager
-def _replay_rng(state: Tensor, device: torch.device) -> Iterator[None]:
-    """Reset the random generator to `state`, and restore it on exit."""
-    on_gpu = device.type == "cuda"
-    with torch.random.fork_rng([device] if on_gpu else []):
-        if on_gpu:
-            torch.cuda.set_rng_state(state, device)
-        else:
-            torch.set_rng_state(state)
-        yield
 
 
 def _target_log_probs(logits: Tensor, target_out: Tensor) -> Tensor:

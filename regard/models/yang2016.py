@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.config import PositiveInt
 from regard.models.classifier import POOLING, Classifier, ClassifierOutput, ClassifierSettings
 from regard.models.losses import CrossEntropy
-from regard.nn import HierarchicalAttention, HierarchicalOutput, prefix_mask
+from regard.nn import HierarchicalAttention, HierarchicalPooling, prefix_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,27 +29,6 @@ class YangSettings(ClassifierSettings):
         return 2 * self.size if self.attention is None else self.attention
 
 
-class HierarchicalPooling(nn.Module):
-    """Hierarchical pooling without attention (HN-AVE and HN-MAX in the paper's section 3.2)."""
-
-    def __init__(self, pooling: nn.Module, sentence_encoder: nn.Module) -> None:
-        super().__init__()
-        self.pooling = pooling
-        self.sentence_encoder = sentence_encoder
-
-    def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> HierarchicalOutput:
-        """Return the document vector.
-
-        Args:
-            words: word states (B, N, S, size).
-            word_mask: True for real words, (B, N, S).
-            sentence_mask: True for real sentences, (B, N).
-        """
-        vectors, _ = self.pooling(words.flatten(0, 1), word_mask.flatten(0, 1))
-        sentences, _ = self.sentence_encoder(vectors.unflatten(0, words.shape[:2]), sentence_mask.sum(1))
-        return HierarchicalOutput(self.pooling(sentences, sentence_mask)[0])
-
-
 class YangClassifier(Classifier):
     """Classifier over h_it of words, s_i of sentences, v of the document (eq. 1–10): softmax(W_c v + b_c) (eq. 11)."""
 
@@ -60,11 +39,13 @@ class YangClassifier(Classifier):
         sentence_encoder = settings.make_encoder(width)
         self.embedding = settings.make_word_embedding(source_size)
         self.recurrent = recurrent
-        self.hierarchy = (
-            HierarchicalAttention(width, settings.context_size, sentence_encoder, width)
-            if settings.pooling == "attention"
-            else HierarchicalPooling(POOLING[settings.pooling](), sentence_encoder)
-        )
+        if settings.pooling == "attention":
+            self.hierarchy: HierarchicalPooling = HierarchicalAttention(
+                width, settings.context_size, sentence_encoder, width
+            )
+        else:  # HN-AVE and HN-MAX in the paper's section 3.2
+            pooling = POOLING[settings.pooling]()
+            self.hierarchy = HierarchicalPooling(pooling, pooling, sentence_encoder)
         self.output = nn.Linear(width, target_size)
         self.dropout = nn.Dropout(settings.dropout)
 

@@ -10,7 +10,7 @@ from regard.nn.memory import Attended, Memory, concat_steps, masked_softmax, pre
 from regard.nn.pooling import (
     AttentionOverAttention,
     HierarchicalAttention,
-    HierarchicalOutput,
+    HierarchicalPooling,
     MaxPooling,
     MeanPooling,
     StructuredSelfAttention,
@@ -57,7 +57,7 @@ __all__ = [
     "Hard",
     "HardSample",
     "HierarchicalAttention",
-    "HierarchicalOutput",
+    "HierarchicalPooling",
     "LSTMCell",
     "LearnedPositions",
     "LinguisticCoverage",

@@ -82,29 +82,22 @@ class HierarchicalOutput(NamedTuple):
     sentence_weights: Tensor | None = None  # (B, N)
 
 
-class HierarchicalAttention(nn.Module):
-    """Hierarchical attention: words are pooled into sentences, sentences into a document (Yang 2016, section 2.2).
+class HierarchicalPooling(nn.Module):
+    """Hierarchical pooling: words are pooled into sentences, sentences into a document (Yang 2016, section 2.2).
 
-    `sentence_encoder` is called like `Recurrent`, on sentence vectors (B, N, size) and their number (B,); the first
-    item of its result are states (B, N, sentence_size). None skips it.
+    `words` and `sentences` are called like `MeanPooling`. `sentence_encoder` is called like `Recurrent`, on sentence
+    vectors (B, N, size) and their number (B,); the first item of its result are the states that `sentences` pools. None
+    skips it.
     """
 
-    def __init__(
-        self,
-        word_size: int,
-        hidden: int,
-        sentence_encoder: nn.Module | None = None,
-        sentence_size: int | None = None,
-    ) -> None:
+    def __init__(self, words: nn.Module, sentences: nn.Module, sentence_encoder: nn.Module | None = None) -> None:
         super().__init__()
-        self.words = ContextAttention(word_size, hidden)
+        self.words = words
         self.sentence_encoder = sentence_encoder
-        if (sentence_encoder is None) != (sentence_size is None):
-            raise ValueError("pass sentence_encoder and sentence_size, its output width, together or not at all")
-        self.sentences = ContextAttention(word_size if sentence_size is None else sentence_size, hidden)
+        self.sentences = sentences
 
     def forward(self, words: Tensor, word_mask: Tensor, sentence_mask: Tensor) -> HierarchicalOutput:
-        """Return the document vector and all weights.
+        """Return the document vector and the attention weights.
 
         Args:
             words: word states (B, N, S, size).
@@ -116,7 +109,25 @@ class HierarchicalAttention(nn.Module):
         if self.sentence_encoder is not None:
             sentences = self.sentence_encoder(sentences, sentence_mask.sum(1))[0]
         vector, sentence_weights = self.sentences(sentences, sentence_mask)
-        return HierarchicalOutput(vector, word_weights.unflatten(0, words.shape[:2]), sentence_weights)
+        if word_weights is not None:
+            word_weights = word_weights.unflatten(0, words.shape[:2])
+        return HierarchicalOutput(vector, word_weights, sentence_weights)
+
+
+class HierarchicalAttention(HierarchicalPooling):
+    """Hierarchical pooling by attention; `sentence_size` is the width of the sentence encoder's states."""
+
+    def __init__(
+        self,
+        word_size: int,
+        hidden: int,
+        sentence_encoder: nn.Module | None = None,
+        sentence_size: int | None = None,
+    ) -> None:
+        if (sentence_encoder is None) != (sentence_size is None):
+            raise ValueError("pass sentence_encoder and sentence_size, its output width, together or not at all")
+        words, sentences = ContextAttention(word_size, hidden), ContextAttention(sentence_size or word_size, hidden)
+        super().__init__(words, sentences, sentence_encoder)
 
 
 class AttentionOverAttention(nn.Module):

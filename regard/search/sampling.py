@@ -7,7 +7,7 @@ and in any batch, on any machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,10 @@ def sample(
     probable that have `top_p` of the probability together. `log_prob` is the model's own, without these changes.
     `options` and `changes` are as for `search`; beam size, `n_best` and penalties have no effect.
     """
-    if samples < 1:
-        raise ValueError(f"samples must be at least 1, not {samples}")
     rows = zip(source.tolist(), lengths.tolist(), strict=True)
     generators = [_make_generator(seed, row[:size]) for row, size in rows]
     options = replace(replace(options, **changes), length_penalty=0.0, coverage_penalty=0.0)
-    sampler = Sampler(samples, temperature, top_k, top_p, generators)
+    sampler = Sampler(samples, generators, temperature, top_k, top_p)
     searcher = BeamSearch(model_or_models, options, selector=sampler)
     searcher.add(source, lengths)
     return searcher.finish()
@@ -53,28 +51,28 @@ def _make_generator(seed: int, source: Sequence[int]) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, len(source), *source])))
 
 
+@dataclass
 class Sampler:
     """Selects one random continuation of each row; a `Selector` for a `BeamSearch`."""
 
-    def __init__(
-        self,
-        samples: int,
-        temperature: float,
-        top_k: int | None,
-        top_p: float,
-        generators: Sequence[np.random.Generator],
-    ) -> None:
-        if temperature <= 0:
-            raise ValueError(f"temperature must be more than 0, not {temperature}; a beam of 1 takes the likeliest")
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k must be at least 1, not {top_k}")
-        if not 0 < top_p <= 1:
-            raise ValueError(f"top_p must be more than 0 and at most 1, not {top_p}")
-        self.width = self.initial_width = samples
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
-        self.generators = generators
+    width: int  # samples per source
+    generators: Sequence[np.random.Generator]  # one for each source
+    temperature: float
+    top_k: int | None
+    top_p: float
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ValueError(f"samples must be at least 1, not {self.width}")
+        if self.temperature <= 0:
+            raise ValueError(
+                f"temperature must be more than 0, not {self.temperature}; a beam of 1 takes the likeliest"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be more than 0 and at most 1, not {self.top_p}")
+        self.initial_width = self.width
 
     def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
         """Draw one token for each row by inverting its cumulative distribution."""
