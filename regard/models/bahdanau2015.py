@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Encoded, Seq2Seq, make_embedding
+from regard.models.base import Encoded, Seq2Seq
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     AdditiveScoreSettings,
@@ -20,9 +20,7 @@ from regard.models.rnn_common import (
     RecurrentEncoder,
     SoftAttentionSettings,
     StepwiseDecoder,
-    build_attention,
     init_orthogonal_,
-    tie_weights,
 )
 from regard.nn import Attended, Attention, Memory, State
 
@@ -55,15 +53,14 @@ class BahdanauDecoder(StepwiseDecoder):
         super().__init__()
         word_size, memory_size = settings.embedding_size, settings.memory_size
         output = DeepOutput(settings, memory_size, target_size)
-        self.embedding = make_embedding(target_size, word_size)
-        self.attention = attention or build_attention(settings, memory_size)
+        self.embedding = settings.make_embedding(target_size)
+        self.attention = attention or settings.make_attention()
         self.recurrent = settings.make_recurrent(word_size + memory_size)
         self.bridge = settings.make_bridge(settings.size)
         self.output = output
         self.dropout = nn.Dropout(settings.dropout)
         self.readout = settings.readout
-        if settings.tie:
-            tie_weights(self.embedding, output.W_o, "maxout gives")
+        settings.tie_weights(self.embedding, output.W_o, "maxout gives")
 
     def start(self, encoded: Encoded) -> BahdanauState:
         """Return s_0, computed from the encoder's last state; the keys are projected here, once."""

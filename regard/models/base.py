@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from regard.models import decoder_state
 from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.nn import Attended, Memory
-from regard.special_tokens import PAD
 
 
 class Model(nn.Module):
@@ -205,11 +204,6 @@ class Seq2Seq(Model):
         """Return the summed loss of a batch and the decoder output that it was computed from."""
         decoded: Decoded = self.decoder(encoded, target_in)
         return self.criterion(decoded.logits, target_out), decoded
-
-
-def make_embedding(vocabulary_size: int, size: int) -> nn.Embedding:
-    """Return token embeddings in which PAD gets no gradient."""
-    return nn.Embedding(vocabulary_size, size, padding_idx=PAD)
 
 
 def log_probs(logits: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs, make_embedding
+from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     DeepOutput,
@@ -19,7 +19,6 @@ from regard.models.rnn_common import (
     RecurrentDecoder,
     RecurrentEncoder,
     init_orthogonal_,
-    tie_weights,
 )
 from regard.nn import State, hidden_state
 
@@ -50,14 +49,13 @@ class ChoDecoder(RecurrentDecoder):
     def __init__(self, settings: ChoSettings, target_size: int) -> None:
         super().__init__()
         size, word_size = settings.size, settings.embedding_size
-        self.embedding = make_embedding(target_size, word_size)
+        self.embedding = settings.make_embedding(target_size)
         self.summary = nn.Linear(settings.memory_size, size)
         self.bridge = settings.make_bridge(size)
         self.recurrent = settings.make_recurrent(word_size + size)
         self.output = DeepOutput(settings, size, target_size)
         self.dropout = nn.Dropout(settings.dropout)
-        if settings.tie:
-            tie_weights(self.embedding, self.output.W_o, "maxout gives")
+        settings.tie_weights(self.embedding, self.output.W_o, "maxout gives")
 
     def start(self, encoded: Encoded) -> ChoState:
         """Return c, computed from the top layer's last state, and h'_0 of every layer, computed from c."""

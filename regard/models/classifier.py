@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import Fraction, NumLayers, PositiveInt
-from regard.models.base import Model, make_embedding
+from regard.models.base import Model
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import EmbeddingSettings
 from regard.nn import ElmanCell, GRUCell, LSTMCell, MaxPooling, MeanPooling, Recurrent
@@ -36,12 +36,12 @@ class ClassifierSettings(EmbeddingSettings):
     pooling: Literal["attention", "max", "mean"] = "attention"
     reads_sentences: ClassVar[bool] = False  # a text is read sentence by sentence, not as one sequence
 
-    def make_word_embedding(self, vocabulary_size: int) -> nn.Embedding:
+    def make_embedding(self, vocabulary_size: int) -> nn.Embedding:
         """Return embeddings with a small initial variance.
 
         From N(0, 1), rare words would stay close to their random start.
         """
-        words = make_embedding(vocabulary_size, self.embedding_size)
+        words = super().make_embedding(vocabulary_size)
         nn.init.normal_(words.weight, std=EMBEDDING_INIT_STD)
         return words
 

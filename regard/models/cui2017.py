@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Fraction, NonNegativeFloat, NumLayers, PositiveInt
-from regard.models.base import Model, make_embedding
+from regard.models.base import Model
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import EmbeddingSettings
 from regard.nn import AttentionOverAttention, GRUCell, Recurrent, hidden_state, masked_softmax, prefix_mask
@@ -50,7 +50,7 @@ class ClozeReader(Model):
 
     def __init__(self, settings: CuiSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
         super().__init__()
-        self.embedding = make_embedding(source_size, settings.embedding_size)
+        self.embedding = settings.make_embedding(source_size)
         self.document, self.query = _make_gru(settings), _make_gru(settings)
         self.attention = AttentionOverAttention() if settings.attention == "over" else None
         self.dropout = nn.Dropout(settings.dropout)

@@ -45,7 +45,7 @@ class LinClassifier(Classifier):
             nn.Dropout(settings.dropout),
             nn.Linear(settings.mlp, target_size),
         )
-        self.embedding = settings.make_word_embedding(source_size)
+        self.embedding = settings.make_embedding(source_size)
         self.recurrent = recurrent
         self.pooling = (
             StructuredSelfAttention(width, settings.attention, settings.hops)

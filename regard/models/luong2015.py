@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Encoded, Seq2Seq, log_probs, make_embedding
+from regard.models.base import Encoded, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     DecoderUnroller,
@@ -19,10 +19,7 @@ from regard.models.rnn_common import (
     RecurrentEncoder,
     RecurrentInitSettings,
     SoftAttentionSettings,
-    build_attention,
     init_uniform_,
-    make_bridge,
-    tie_weights,
     unroll_decoder,
 )
 from regard.nn import Attended, Attention, Memory, State
@@ -60,15 +57,14 @@ class LuongDecoder(RecurrentDecoder):
         super().__init__()
         size, word_size, memory_size = settings.size, settings.embedding_size, settings.memory_size
         self.input_feeding = settings.input_feeding
-        self.embedding = make_embedding(target_size, word_size)
+        self.embedding = settings.make_embedding(target_size)
         self.recurrent = settings.make_recurrent(word_size + size if settings.input_feeding else word_size)
-        self.attention = attention or build_attention(settings, memory_size)
+        self.attention = attention or settings.make_attention()
         self.W_c = nn.Linear(memory_size + size, size, bias=False)
         self.W_s = nn.Linear(size, target_size, bias=False)
-        self.bridge = make_bridge(settings)
+        self.bridge = settings.make_state_map()
         self.dropout = nn.Dropout(settings.dropout)
-        if settings.tie:
-            tie_weights(self.embedding, self.W_s, "h̃ has")
+        settings.tie_weights(self.embedding, self.W_s, "h̃ has")
         self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
 
     def start(self, encoded: Encoded) -> LuongState:

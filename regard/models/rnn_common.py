@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Fraction, NumLayers, PositiveInt
-from regard.models.base import Decoded, Decoder, Encoded, Encoder, log_probs, make_embedding
+from regard.models.base import Decoded, Decoder, Encoded, Encoder, log_probs
 from regard.models.plugins import find_score
 from regard.nn import (
     Alignment,
@@ -55,6 +55,10 @@ class EmbeddingSettings:
         """Width of an embedding."""
         return self.size if self.embedding is None else self.embedding
 
+    def make_embedding(self, vocabulary_size: int) -> nn.Embedding:
+        """Return token embeddings in which PAD gets no gradient."""
+        return nn.Embedding(vocabulary_size, self.embedding_size, padding_idx=PAD)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentDecoderSettings(EmbeddingSettings):
@@ -80,6 +84,22 @@ class RecurrentDecoderSettings(EmbeddingSettings):
         """Return the map from vectors (B, input_size) to the decoder's initial state."""
         return Bridge(input_size, self.size, self.layers, CELLS[self.cell].num_state_tensors)
 
+    def tie_weights(self, embedding: nn.Embedding, output: nn.Linear, input_name: str) -> None:
+        """Share one matrix between target embeddings and output layer, if `tie` says so.
+
+        It keeps the initial values of the output layer: with PyTorch's embeddings, N(0, 1), the first logits would be
+        √width too large. `input_name` names the output layer's input in the error.
+        """
+        if not self.tie:
+            return
+        if embedding.embedding_dim != output.in_features:
+            raise ValueError(
+                f"tie: embeddings have {embedding.embedding_dim} numbers, {input_name} {output.in_features}; "
+                "make the two equal"
+            )
+        embedding.weight = output.weight
+        nn.init.zeros_(embedding.weight[PAD])
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentSettings(RecurrentDecoderSettings):
@@ -97,6 +117,13 @@ class RecurrentSettings(RecurrentDecoderSettings):
     def memory_size(self) -> int:
         """Width of a key and of a value of the memory."""
         return self.annotation_size
+
+    def make_state_map(self) -> Callable[[Sequence[State]], list[State]]:
+        """Return the map from the encoder's last states to the decoder's initial ones.
+
+        It is the identity, or a `Bridge` if the states of a bidirectional encoder are too wide for the decoder.
+        """
+        return list if self.memory_size == self.size else self.make_bridge(self.memory_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +152,17 @@ class AttentionScoreSettings(RecurrentDecoderSettings):
         """Number of hidden units of a concat score."""
         return self.size
 
+    def make_score(self) -> Score:
+        """Return the attention score of decoder states with the keys of the memory."""
+        key_size = self.memory_size
+        if self.score == "dot" and self.size != key_size:
+            raise ValueError(
+                f"score: a dot product needs queries and keys of one size: the decoder's states have {self.size}, "
+                f"the encoder's {key_size}"
+            )
+        sizes = {"query_size": self.size, "key_size": key_size, "size": self.score_hidden_size}
+        return make_score(find_score(self.score), **sizes, max_source=self.max_source)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdditiveScoreSettings(AttentionScoreSettings):
@@ -149,6 +187,27 @@ class SoftAttentionSettings(AttentionScoreSettings, RecurrentSettings):
     coverage_size: PositiveInt = 10
     fertility: float = 2.0
 
+    def make_attention(self) -> Attention:
+        """Return the attention of decoder states to the memory."""
+        score = self.make_score()
+        if self.coverage != "none" and not getattr(score, "uses_keys", True):
+            raise ValueError(
+                f"coverage: {self.coverage} is added to the keys, which score {self.score} does not use; "
+                "choose score dot, general or concat"
+            )
+        make_alignment: dict[str, Callable[[], Alignment]] = {
+            "global": Global,
+            "local-m": lambda: LocalMonotonic(self.window),
+            "local-p": lambda: LocalPredictive(self.size, self.window, self.size),
+        }
+        size = compute_projected_size(score, self.memory_size)
+        make_coverage: dict[str, Callable[[], Coverage | None]] = {
+            "none": lambda: None,
+            "linguistic": lambda: LinguisticCoverage(self.memory_size, size, self.fertility),
+            "neural": lambda: NeuralCoverage(self.size, self.memory_size, size, self.coverage_size),
+        }
+        return Attention(score, make_alignment[self.alignment](), make_coverage[self.coverage]())
+
 
 class RecurrentEncoder(Encoder):
     """Embedding and a stack of recurrent layers; each h̄_s is a key and a value.
@@ -160,7 +219,7 @@ class RecurrentEncoder(Encoder):
     def __init__(self, settings: RecurrentSettings, source_size: int) -> None:
         super().__init__()
         recurrent = settings.make_recurrent(settings.embedding_size, settings.bidirectional)
-        self.embedding = make_embedding(source_size, settings.embedding_size)
+        self.embedding = settings.make_embedding(source_size)
         self.recurrent = recurrent
         self.dropout = nn.Dropout(settings.dropout)
         self.reverse = settings.reverse
@@ -201,64 +260,6 @@ class Bridge(nn.Module):
         projected = [torch.tanh(W_s(h)) for W_s, h in zip(self.maps, sources, strict=True)]
         n = self.num_state_tensors
         return list(projected) if n == 1 else [tuple(projected[i : i + n]) for i in range(0, len(projected), n)]
-
-
-def make_bridge(settings: RecurrentSettings) -> Callable[[Sequence[State]], list[State]]:
-    """Return the identity, or a `Bridge` if the states of a bidirectional encoder are too wide for the decoder."""
-    return list if settings.memory_size == settings.size else settings.make_bridge(settings.memory_size)
-
-
-def tie_weights(embedding: nn.Embedding, output: nn.Linear, input_name: str) -> None:
-    """Share one matrix between target embeddings and output layer; `input_name` names the output's input in the error.
-
-    It keeps the initial values of the output layer: with PyTorch's embeddings, N(0, 1), the first logits would be
-    √width too large.
-    """
-    if embedding.embedding_dim != output.in_features:
-        raise ValueError(
-            f"tie: embeddings have {embedding.embedding_dim} numbers, {input_name} {output.in_features}; "
-            "make the two equal"
-        )
-    embedding.weight = output.weight
-    nn.init.zeros_(embedding.weight[PAD])
-
-
-def build_score(settings: AttentionScoreSettings, key_size: int) -> Score:
-    """Build the attention score of decoder states with keys of the given width."""
-    if settings.score == "dot" and settings.size != key_size:
-        raise ValueError(
-            f"score: a dot product needs queries and keys of one size: the decoder's states have {settings.size}, "
-            f"the encoder's {key_size}"
-        )
-    return make_score(
-        find_score(settings.score),
-        query_size=settings.size,
-        key_size=key_size,
-        size=settings.score_hidden_size,
-        max_source=settings.max_source,
-    )
-
-
-def build_attention(settings: SoftAttentionSettings, key_size: int) -> Attention:
-    """Build the attention of decoder states over keys of the given width."""
-    score, query_size = build_score(settings, key_size), settings.size
-    if settings.coverage != "none" and not getattr(score, "uses_keys", True):
-        raise ValueError(
-            f"coverage: {settings.coverage} is added to the keys, which score {settings.score} does not use; "
-            "choose score dot, general or concat"
-        )
-    make_alignment: dict[str, Callable[[], Alignment]] = {
-        "global": Global,
-        "local-m": lambda: LocalMonotonic(settings.window),
-        "local-p": lambda: LocalPredictive(query_size, settings.window, query_size),
-    }
-    size = compute_projected_size(score, key_size)
-    make_coverage: dict[str, Callable[[], Coverage | None]] = {
-        "none": lambda: None,
-        "linguistic": lambda: LinguisticCoverage(key_size, size, settings.fertility),
-        "neural": lambda: NeuralCoverage(query_size, key_size, size, settings.coverage_size),
-    }
-    return Attention(score, make_alignment[settings.alignment](), make_coverage[settings.coverage]())
 
 
 def init_uniform_(model: nn.Module, bound: float) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import Fraction, NonNegativeInt, NumLayers, PositiveInt
-from regard.models.base import Model, make_embedding
+from regard.models.base import Model
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import CELLS, EmbeddingSettings
 from regard.nn import LSTMCell, Recurrent, prefix_mask, reverse_sequences
@@ -122,7 +122,7 @@ class Tagger(Model):
         if criterion.settings.guided or criterion.settings.r_drop:
             raise ValueError("loss.guided and loss.r_drop are for translation models; set both to 0 for a tagger")
         super().__init__()
-        self.embedding = make_embedding(source_size, settings.embedding_size)
+        self.embedding = settings.make_embedding(source_size)
         self.network = build_network(settings, settings.embedding_size)
         nn.init.normal_(self.embedding.weight, std=settings.embedding_size**-0.5)  # several are added up for a word
         self.output = nn.Linear(self.network.output_size, target_size)

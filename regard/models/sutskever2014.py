@@ -11,15 +11,13 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Encoded, Seq2Seq, log_probs, make_embedding
+from regard.models.base import Encoded, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     RecurrentDecoder,
     RecurrentEncoder,
     RecurrentInitSettings,
     init_uniform_,
-    make_bridge,
-    tie_weights,
 )
 from regard.nn import State
 
@@ -46,13 +44,12 @@ class SutskeverDecoder(RecurrentDecoder):
 
     def __init__(self, settings: SutskeverSettings, target_size: int) -> None:
         super().__init__()
-        self.embedding = make_embedding(target_size, settings.embedding_size)
+        self.embedding = settings.make_embedding(target_size)
         self.recurrent = settings.make_recurrent(settings.embedding_size)
         self.output = nn.Linear(settings.size, target_size)
-        self.bridge = make_bridge(settings)
+        self.bridge = settings.make_state_map()
         self.dropout = nn.Dropout(settings.dropout)
-        if settings.tie:
-            tie_weights(self.embedding, self.output, "states have")
+        settings.tie_weights(self.embedding, self.output, "states have")
 
     def start(self, encoded: Encoded) -> SutskeverState:
         """Return the encoder's last states, over the bridge."""

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models import decoder_state
-from regard.models.base import AlignmentHead, Decoder, Encoded, Encoder, Seq2Seq, log_probs, make_embedding
+from regard.models.base import AlignmentHead, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
 from regard.nn import (
     Attended,
@@ -24,6 +24,7 @@ from regard.nn import (
     SinusoidalPositions,
     prefix_mask,
 )
+from regard.special_tokens import PAD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,9 +362,9 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
     def make_embedding_layer(words: nn.Embedding) -> TransformerEmbedding:
         return TransformerEmbedding(words, make_positions[settings.positions](), settings.dropout)
 
-    target = make_embedding(target_size, size)
+    target = nn.Embedding(target_size, size, padding_idx=PAD)
     shares_embedding = settings.tie == "all" and source_size == target_size
-    source = target if shares_embedding else make_embedding(source_size, size)
+    source = target if shares_embedding else nn.Embedding(source_size, size, padding_idx=PAD)
     output = nn.Linear(size, target_size, bias=False)
     encoder_layers = [EncoderLayer(settings) for _ in range(settings.layers)]
     decoder_layers = [DecoderLayer(settings) for _ in range(settings.layers)]

@@ -13,15 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import NonNegativeFloat
-from regard.models.base import Decoded, Decoder, Encoded, Encoder, Seq2Seq, make_embedding
+from regard.models.base import Decoded, Decoder, Encoded, Encoder, Seq2Seq
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import (
     AdditiveScoreSettings,
     RecurrentEncoder,
     SoftAttentionSettings,
     StepwiseDecoder,
-    build_attention,
-    tie_weights,
 )
 from regard.nn import Attended, Attention, Memory, State
 from regard.special_tokens import PAD
@@ -85,7 +83,7 @@ class XuDecoder(StepwiseDecoder):
     def __init__(self, settings: XuBaseSettings, target_size: int, attention: Attention) -> None:
         super().__init__()
         word_size, memory_size = settings.embedding_size, settings.memory_size
-        self.embedding = make_embedding(target_size, word_size)
+        self.embedding = settings.make_embedding(target_size)
         self.attention = attention
         output = XuOutput(settings, target_size)
         self.recurrent = settings.make_recurrent(word_size + memory_size)
@@ -93,8 +91,7 @@ class XuDecoder(StepwiseDecoder):
         self.output = output
         self.dropout = nn.Dropout(settings.dropout)
         self.gate = nn.Linear(settings.size, 1) if settings.gate else None
-        if settings.tie:  # the input of L_o is as wide as an embedding
-            tie_weights(self.embedding, output.L_o, "the output reads")
+        settings.tie_weights(self.embedding, output.L_o, "the output reads")
 
     def start(self, encoded: Encoded) -> XuState:
         """Return h_0 and c_0, computed from the mean annotation (section 3.1.2); the keys are projected here, once."""
@@ -161,5 +158,5 @@ def _doubly_stochastic_penalty(weights: Tensor, source_mask: Tensor, target_mask
 
 def build(settings: XuSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> Seq2Seq:
     """Build the soft-attention model from its settings."""
-    decoder = XuDecoder(settings, target_size, build_attention(settings, settings.memory_size))
+    decoder = XuDecoder(settings, target_size, settings.make_attention())
     return XuModel(RecurrentEncoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)

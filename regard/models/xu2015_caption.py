@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.config import NonNegativeFloat, NonNegativeInt, PositiveInt
 from regard.models.base import Encoded, Encoder, Seq2Seq
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import RecurrentDecoderSettings, build_score
+from regard.models.rnn_common import RecurrentDecoderSettings
 from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuModel
 from regard.models.xu2015_hard import HardAttentionBaseSettings, HardAttentionDecoder, HardAttentionModel
 from regard.nn import Attention, Global, Memory, prefix_mask
@@ -176,7 +176,7 @@ def build_soft_caption(
     settings: SoftCaptionSettings, source_size: int, target_size: int, criterion: CrossEntropy
 ) -> Seq2Seq:
     """Build soft attention over grid cells with `source_size` features."""
-    attention = Attention(build_score(settings, settings.memory_size), Global())
+    attention = Attention(settings.make_score(), Global())
     decoder = XuDecoder(settings, target_size, attention)
     return XuModel(ImageEncoder(settings, source_size), decoder, criterion, settings.doubly_stochastic)
 

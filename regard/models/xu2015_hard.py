@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from regard.config import NonNegativeFloat, Probability
 from regard.models.base import Decoded, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import RecurrentEncoder, RecurrentSettings, build_score
+from regard.models.rnn_common import RecurrentEncoder, RecurrentSettings
 from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuState
 from regard.nn import Attended, Attention, Hard, Memory
 from regard.special_tokens import PAD
@@ -50,7 +50,7 @@ class HardAttentionDecoder(XuDecoder):
     supports_shared_memory = False  # the context is computed from each row's own memory
 
     def __init__(self, settings: HardAttentionBaseSettings, target_size: int) -> None:
-        super().__init__(settings, target_size, Attention(build_score(settings, settings.memory_size), Hard()))
+        super().__init__(settings, target_size, Attention(settings.make_score(), Hard()))
         self.settings = settings
 
     def uses_marginal(self) -> bool:

@@ -37,7 +37,7 @@ class YangClassifier(Classifier):
         recurrent = settings.make_encoder(settings.embedding_size)
         width = recurrent.output_size
         sentence_encoder = settings.make_encoder(width)
-        self.embedding = settings.make_word_embedding(source_size)
+        self.embedding = settings.make_embedding(source_size)
         self.recurrent = recurrent
         if settings.pooling == "attention":
             self.hierarchy: HierarchicalPooling = HierarchicalAttention(

@@ -91,26 +91,23 @@ class Ensemble:
 
     def expand_beams(self, states: list[Any], width: int, rows: Tensor) -> list[Any]:
         """Repeat every row of each state `width` times; `rows` are the rows that the new ones copy."""
-        pairs = zip(self.decoders, states, strict=True)
         return [
             decoder.expand_beams(state, width) if _shares_memory(decoder) else decoder.select(state, rows)
-            for decoder, state in pairs
+            for decoder, state in zip(self.decoders, states, strict=True)
         ]
 
     def reorder_beams(self, states: list[Any], rows: Tensor) -> list[Any]:
         """Reorder the rows of each state within their sources."""
-        pairs = zip(self.decoders, states, strict=True)
         return [
-            (decoder.reorder_beams if _shares_memory(decoder) else decoder.select)(state, rows)
-            for decoder, state in pairs
+            decoder.reorder_beams(state, rows) if _shares_memory(decoder) else decoder.select(state, rows)
+            for decoder, state in zip(self.decoders, states, strict=True)
         ]
 
     def keep_rows(self, states: list[Any], rows: Tensor, sources: Tensor) -> list[Any]:
         """Keep these rows of each state, which belong to these sources."""
-        pairs = zip(self.decoders, states, strict=True)
         return [
             decoder.keep_rows(state, rows, sources) if _shares_memory(decoder) else decoder.select(state, rows)
-            for decoder, state in pairs
+            for decoder, state in zip(self.decoders, states, strict=True)
         ]
 
     def concat_states(self, states: list[Any], others: list[Any]) -> list[Any]:

@@ -47,9 +47,14 @@ class DistributedContext:
         """True for the process that writes files and log lines."""
         return self.rank == 0
 
-    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
+    def all_reduce_sum(self, numbers: Sequence[float], group: dist.ProcessGroup | None = None) -> list[float]:
         """Return the sums over all ranks; the numbers are on the CPU, so that no GPU has to synchronise."""
-        return self._all_reduce(numbers, None)
+        if self.world_size == 1:
+            return list(numbers)
+        buffer = _get_permanent_buffer(len(numbers))
+        buffer.copy_(torch.tensor(numbers, dtype=torch.float64))
+        dist.all_reduce(buffer, group=group)
+        return buffer.tolist()
 
     def all_reduce_mean_(self, tensor: Tensor) -> None:
         """Replace the tensor by its mean over all ranks."""
@@ -59,19 +64,11 @@ class DistributedContext:
 
     def broadcast_from_rank0(self, numbers: Sequence[float]) -> list[float]:
         """Return the numbers of rank 0 on all ranks; rank 0 may take up to `LONG_TIMEOUT`."""
-        return self._all_reduce([number if self.is_rank0 else 0.0 for number in numbers], self.long_group)
+        return self.all_reduce_sum([number if self.is_rank0 else 0.0 for number in numbers], self.long_group)
 
     def barrier(self) -> None:
         """Wait for all ranks, for up to `LONG_TIMEOUT`."""
-        self._all_reduce([0.0], self.long_group)
-
-    def _all_reduce(self, numbers: Sequence[float], group: dist.ProcessGroup | None) -> list[float]:
-        if self.world_size == 1:
-            return list(numbers)
-        buffer = _get_permanent_buffer(len(numbers))
-        buffer.copy_(torch.tensor(numbers, dtype=torch.float64))
-        dist.all_reduce(buffer, group=group)
-        return buffer.tolist()
+        self.all_reduce_sum([0.0], self.long_group)
 
 
 @cache
