@@ -12,32 +12,22 @@ from torch import Tensor, nn
 from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models.base import Decoded, Decoder, Encoded, Encoder, log_probs
 from regard.models.plugins import find_score
-from regard.nn import (
-    Alignment,
-    Attended,
-    Attention,
+from regard.nn.alignments import Alignment, Global, LocalMonotonic, LocalPredictive
+from regard.nn.attention import Attention
+from regard.nn.coverage import Coverage, LinguisticCoverage, NeuralCoverage
+from regard.nn.memory import Attended, Memory, concat_steps, prefix_mask
+from regard.nn.recurrent import (
     Cell,
-    Coverage,
     ElmanCell,
-    Global,
     GRUCell,
-    LinguisticCoverage,
-    LocalMonotonic,
-    LocalPredictive,
     LSTMCell,
-    Memory,
-    NeuralCoverage,
     Recurrent,
-    Score,
     State,
-    compute_projected_size,
-    concat_steps,
     hidden_state,
-    make_score,
-    prefix_mask,
     reverse_sequences,
     state_tensors,
 )
+from regard.nn.scores import Score, compute_projected_size, make_score
 from regard.special_tokens import PAD
 
 CELLS: dict[str, type[Cell]] = {"gru": GRUCell, "lstm": LSTMCell, "elman": ElmanCell}

@@ -20,7 +20,8 @@ from regard.config import Fraction, NonNegativeInt, NumLayers, PositiveInt
 from regard.models.base import Model
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import CELLS, EmbeddingSettings
-from regard.nn import LSTMCell, Recurrent, prefix_mask, reverse_sequences
+from regard.nn import LSTMCell, Recurrent, prefix_mask
+from regard.nn.recurrent import reverse_sequences
 
 
 @dataclass(frozen=True, kw_only=True)

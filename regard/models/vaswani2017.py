@@ -15,15 +15,9 @@ from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models import decoder_state
 from regard.models.base import AlignmentHead, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.losses import CrossEntropy
-from regard.nn import (
-    Attended,
-    LearnedPositions,
-    Memory,
-    MultiHeadAttention,
-    NoPositions,
-    SinusoidalPositions,
-    prefix_mask,
-)
+from regard.nn.attention import MultiHeadAttention
+from regard.nn.memory import Attended, Memory, prefix_mask
+from regard.nn.positional_encoding import LearnedPositions, NoPositions, SinusoidalPositions
 from regard.special_tokens import PAD
 
 

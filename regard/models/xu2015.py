@@ -15,12 +15,7 @@ from torch import Tensor, nn
 from regard.config import NonNegativeFloat
 from regard.models.base import Decoded, Decoder, Encoded, Encoder, Seq2Seq
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import (
-    AdditiveScoreSettings,
-    RecurrentEncoder,
-    SoftAttentionSettings,
-    StepwiseDecoder,
-)
+from regard.models.rnn_common import AdditiveScoreSettings, RecurrentEncoder, SoftAttentionSettings, StepwiseDecoder
 from regard.nn import Attended, Attention, Memory, State
 from regard.special_tokens import PAD
 

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from regard.config import PositiveInt
 from regard.models.classifier import POOLING, Classifier, ClassifierOutput, ClassifierSettings
 from regard.models.losses import CrossEntropy
-from regard.nn import HierarchicalAttention, HierarchicalPooling, prefix_mask
+from regard.nn import HierarchicalAttention, prefix_mask
+from regard.nn.pooling import HierarchicalPooling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,39 +6,17 @@ Each module states the equation of its paper. The package imports nothing but to
 from regard.nn.alignments import Alignment, Global, Hard, HardSample, LocalMonotonic, LocalPredictive
 from regard.nn.attention import Attention, MultiHeadAttention
 from regard.nn.coverage import Coverage, LinguisticCoverage, NeuralCoverage
-from regard.nn.memory import Attended, Memory, concat_steps, masked_softmax, prefix_mask
+from regard.nn.memory import Attended, Memory, masked_softmax, prefix_mask
 from regard.nn.pooling import (
     AttentionOverAttention,
     HierarchicalAttention,
-    HierarchicalPooling,
     MaxPooling,
     MeanPooling,
     StructuredSelfAttention,
 )
 from regard.nn.positional_encoding import LearnedPositions, NoPositions, SinusoidalPositions, position_ids
-from regard.nn.recurrent import (
-    Cell,
-    ElmanCell,
-    GRUCell,
-    LSTMCell,
-    Recurrent,
-    State,
-    hidden_state,
-    reverse_sequences,
-    state_tensors,
-)
-from regard.nn.scores import (
-    SCORES,
-    Concat,
-    Dot,
-    General,
-    Location,
-    ScaledDot,
-    Score,
-    batched_dot,
-    compute_projected_size,
-    make_score,
-)
+from regard.nn.recurrent import Cell, ElmanCell, GRUCell, LSTMCell, Recurrent, State, hidden_state, state_tensors
+from regard.nn.scores import SCORES, Concat, Dot, General, Location, ScaledDot, Score
 
 __all__ = [
     "SCORES",
@@ -57,7 +35,6 @@ __all__ = [
     "Hard",
     "HardSample",
     "HierarchicalAttention",
-    "HierarchicalPooling",
     "LSTMCell",
     "LearnedPositions",
     "LinguisticCoverage",
@@ -76,14 +53,9 @@ __all__ = [
     "SinusoidalPositions",
     "State",
     "StructuredSelfAttention",
-    "batched_dot",
-    "compute_projected_size",
-    "concat_steps",
     "hidden_state",
-    "make_score",
     "masked_softmax",
     "position_ids",
     "prefix_mask",
-    "reverse_sequences",
     "state_tensors",
 ]

@@ -117,17 +117,11 @@ def unfold_beams(attended: Attended, rows: int) -> Attended:
         A, heads, _, size = field.shape
         return field.view(A, heads, rows // A, -1, size).transpose(1, 2).reshape(rows, heads, -1, size)
 
-    context, weights, *rest = map(unfold, attended)
-    assert context is not None
-    assert weights is not None
-    return Attended(context, weights, *rest)
+    return Attended._make(map(unfold, attended))
 
 
 def concat_steps(steps: list[Attended]) -> Attended:
     """Concatenate the attention results of consecutive steps along T."""
     time_dims = (-2, -2, -2, -1, -2)  # dimension of T in each field
     fields = zip(zip(*steps, strict=True), time_dims, strict=True)
-    context, weights, *rest = (None if field[0] is None else torch.cat(field, dim) for field, dim in fields)
-    assert context is not None
-    assert weights is not None
-    return Attended(context, weights, *rest)
+    return Attended._make(None if field[0] is None else torch.cat(field, dim) for field, dim in fields)

@@ -25,9 +25,9 @@ from regard.nn import (
     Location,
     Memory,
     Score,
-    concat_steps,
     prefix_mask,
 )
+from regard.nn.memory import concat_steps
 
 B, T, S, SIZE, D = 4, 9, 7, 6, 2
 LENGTHS = torch.tensor([7, 3, 1, 0])

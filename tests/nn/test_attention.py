@@ -38,10 +38,10 @@ from regard.nn import (
     NeuralCoverage,
     NoPositions,
     SinusoidalPositions,
-    concat_steps,
     masked_softmax,
     prefix_mask,
 )
+from regard.nn.memory import concat_steps
 
 B, T, S, SIZE = 3, 4, 6, 8
 LENGTHS = torch.tensor([6, 2, 0])

@@ -11,7 +11,8 @@ import torch
 from support.oracles import Array, to_array
 from torch import Tensor, nn
 
-from regard.nn import SCORES, Concat, Dot, General, Location, ScaledDot, Score, compute_projected_size, make_score
+from regard.nn import SCORES, Concat, Dot, General, Location, ScaledDot, Score
+from regard.nn.scores import compute_projected_size, make_score
 
 B, T, S, Q, K = 2, 3, 5, 4, 6
 

@@ -765,7 +765,7 @@ class RecordingProcesses(DistributedContext):
         object.__setattr__(self, "others", others)
         object.__setattr__(self, "own", [])
 
-    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
+    def all_reduce_sum(self, numbers: Sequence[float], group: Any = None) -> list[float]:
         self.own.append(list(numbers))  # type: ignore[attr-defined]
         return [float(sum(each)) for each in zip(numbers, *self.others, strict=True)]  # type: ignore[attr-defined]
 
