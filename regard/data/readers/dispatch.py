@@ -6,8 +6,9 @@ A pipe can be read only once, but training reads its data several times and when
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import NamedTuple
@@ -25,7 +26,6 @@ from regard.data.readers.text import (
     format_path,
     is_pipe,
     iterate_lines,
-    open_binary,
     open_decompressed,
     parse_tsv_lines,
     peek_bytes,
@@ -200,7 +200,10 @@ class PipeCopies:
     def _copy_pipe(self, pipe: Path, holds_pairs: bool) -> Path:
         """Copy piped data to a file named by its hash, with the suffix of its format if it holds sentence pairs."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open_binary(pipe) as content, NamedTemporaryFile(dir=self.folder, delete=False) as file:
+        with (
+            nullcontext(sys.stdin.buffer) if pipe == STANDARD_INPUT else pipe.open("rb") as content,
+            NamedTemporaryFile(dir=self.folder, delete=False) as file,
+        ):
             partial_copy = Path(file.name)
             self.new_copies[partial_copy] = pipe
             shutil.copyfileobj(content, file)

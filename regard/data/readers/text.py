@@ -98,7 +98,7 @@ def is_pipe(path: Path) -> bool:
     return path == STANDARD_INPUT or path.is_fifo()
 
 
-def open_binary(path: Path) -> IO[bytes]:
+def _open_binary(path: Path) -> IO[bytes]:
     """Open a file; `-` is standard input."""
     if path == STANDARD_INPUT:
         return os.fdopen(0, "rb", closefd=False)
@@ -120,7 +120,7 @@ def _decompress(file: IO[bytes], path: Path) -> IO[bytes]:
 def open_decompressed(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading its decompressed content; raise a UserError if the compressed data is damaged."""
     try:
-        with open_binary(path) as file, _decompress(file, path) as content:
+        with _open_binary(path) as file, _decompress(file, path) as content:
             yield content
     except (zlib.error, lzma.LZMAError, EOFError) as error:
         raise _make_damaged_error(path, error) from error
