@@ -1,4 +1,7 @@
-"""Metrics of trained models: BLEU, perplexity, AER, attention entropy, unknown word replacement."""
+"""Metrics of trained models: translation quality, attention and speed; tagging, regression and long-range memory.
+
+The functions that `experiments` name measure a row of a table.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from regard.data.dataset import RaggedArray, Seq2SeqBatch, collate
+from regard import api
+from regard.config import parse_settings
+from regard.data.readers.conll import ColumnNames, read_tagged_sentences
 from regard.data.readers.dispatch import read_all_pairs
+from regard.data.readers.series import read_series_files
 from regard.data.readers.text import Pair
-from regard.data.sampler import split_by_tokens
 from regard.evaluate import GoldAlignment, bleu, bleu_by_length, read_gold_alignments
-from regard.reproduce.experiment import ExperimentRow, MetricValues
+from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec
+from regard.reproduce.throughput import make_batches, measure_decoding_speed, measure_training_speed
+from regard.runs import Run
 from regard.search import Floats
 from regard.special_tokens import PAD
+from regard.training import TrainingSettings
 from regard.translate import Translator, load, score_alignments
 from regard.translate.evaluation import compute_perplexity_and_accuracy
 
@@ -64,19 +72,6 @@ def _measure_bleu(
         "by_length": [[group.words, group.bleu] for group in groups],
         "kept": groups[-1].bleu / max(1e-9, groups[0].bleu),
     }
-
-
-def make_batches(
-    translator: Translator, pairs: Sequence[Pair], tokens: int, max_length: int | None = None
-) -> list[Seq2SeqBatch]:
-    """Return the pairs in batches of `tokens` tokens, sorted by length, without those longer than `max_length`."""
-    tokenizers = translator.tokenizers
-    source = RaggedArray.from_rows(tokenizers.source.encode(pair.source) for pair in pairs)
-    target = RaggedArray.from_rows(tokenizers.target.encode(pair.target) for pair in pairs)
-    sizes = np.maximum(source.lengths, target.lengths) + 1
-    order = np.argsort(sizes, kind="stable")
-    order = order if max_length is None else order[sizes[order] <= max_length + 1]
-    return [collate(source, target, rows).to(translator.device) for rows in split_by_tokens(order, sizes, tokens)]
 
 
 def _measure_forced_decoding(
@@ -157,3 +152,62 @@ def measure_architecture(workspace: Workspace, row: ExperimentRow) -> MetricValu
     values = measure_unknown_replacement(workspace, ExperimentRow(row.name, row.trainings[:1]))
     aligned = workspace.measure_row(measure_translation, ExperimentRow(row.name, row.trainings[-1:]))
     return {**values, "aer": aligned.get("aer"), "gain": values["replaced"] - values["bleu"]}
+
+
+def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> MetricValues:
+    """Measure translation, and tokens per second in training and words per second in decoding."""
+    training = row.trainings[0]
+    corpus, translator = workspace.get_corpus(training.corpus), load(*map(workspace.train_or_resume, row.trainings))
+    settings = parse_settings(
+        TrainingSettings, Run(workspace.run_folder(training)).read_config()["training"], "training"
+    )
+    sources = [pair.source for pair in read_all_pairs(corpus.test)]
+    return {
+        **workspace.measure_row(measure_translation, row),
+        "training_speed": measure_training_speed(translator, read_all_pairs(corpus.train), settings),
+        "decoding_speed": measure_decoding_speed(translator, sources),
+    }
+
+
+def evaluate_on_test_set(workspace: Workspace, training: TrainingSpec) -> dict[str, Any]:
+    """Evaluate a run on the test set with the metrics of its task."""
+    corpus = workspace.get_corpus(training.corpus)
+    return dict(api.load(workspace.train_or_resume(training)).evaluate(list(corpus.test)))
+
+
+def measure_direction(workspace: Workspace, row: ExperimentRow) -> MetricValues:
+    """Measure the accuracy of the tags and R² of the regression."""
+    tags, series = (evaluate_on_test_set(workspace, training) for training in row.trainings)
+    return {"accuracy": tags["accuracy"], "r2": series["r2"]}
+
+
+def measure_cell(workspace: Workspace, row: ExperimentRow) -> MetricValues:
+    """Measure the error of the sum, the recall of copied symbols, and translation with speed."""
+    adding, copying, text = row.trainings
+    return {
+        "error": _measure_adding_error(workspace, adding),
+        "recall": _measure_copy_recall(workspace, copying),
+        **workspace.measure_row(measure_translation_and_speed, ExperimentRow(row.name, [text])),
+    }
+
+
+def _measure_adding_error(workspace: Workspace, training: TrainingSpec) -> float:
+    """Return the RMSE at the last step, whose target is the sum; 0.41 is that of the mean."""
+    test = read_series_files(workspace.get_corpus(training.corpus).test, num_inputs=2)
+    predictions = api.load(workspace.train_or_resume(training)).predict([series.inputs for series in test])
+    sums = [series.targets[-1, 0] for series in test if series.targets is not None]
+    errors = [total - prediction.outputs[-1, 0] for total, prediction in zip(sums, predictions, strict=True)]
+    return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def _measure_copy_recall(workspace: Workspace, training: TrainingSpec) -> float:
+    """Return the percentage of symbols that were copied correctly."""
+    test = list(read_tagged_sentences(workspace.get_corpus(training.corpus).test, ColumnNames()))
+    predictions = api.load(workspace.train_or_resume(training)).predict([sentence.words for sentence in test])
+    is_correct = [
+        label == tag
+        for sentence, prediction in zip(test, predictions, strict=True)
+        for (word, *_), label, tag in zip(*sentence, prediction.tags, strict=True)
+        if word == "say"
+    ]
+    return 100.0 * float(np.mean(is_correct))

@@ -10,7 +10,7 @@ from regard.console import log_message
 from regard.errors import UserError
 from regard.reproduce.experiment import Experiment, MetricValues
 from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, Measurements, decide_claim
-from regard.reproduce.tables import ExperimentOutcome, RowResult, TimeSpent, write_overview, write_results
+from regard.reproduce.tables import ExperimentOutcome, RowResult, write_overview, write_results
 from regard.reproduce.workspace import Workspace
 
 
@@ -40,8 +40,8 @@ def run_experiment(
         raise UserError(f"{experiment.name}: no row is trained yet at the scale {workspace.scale}; leave out --trained")
     measurements = Measurements({result.row.name: result.values for result in results}, workspace.scale)
     findings = [(claim, decide_claim(claim, measurements)) for claim in experiment.claims]
-    spent = TimeSpent(time.monotonic() - start, time.process_time() - start_cpu)
-    outcome = ExperimentOutcome(experiment, results, findings, spent)
+    seconds = {"clock": time.monotonic() - start, "process": time.process_time() - start_cpu}
+    outcome = ExperimentOutcome(experiment, results, findings, seconds)
     write_results(outcome, workspace)
     write_overview(workspace)
     return outcome

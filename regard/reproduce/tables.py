@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from regard.paths import format_json
 from regard.plot import plot_bars, plot_curves, write_figure
@@ -57,13 +57,6 @@ class RowResult:
         return self.repetitions[0]
 
 
-class TimeSpent(NamedTuple):
-    """Wall-clock and process seconds of this invocation; cached results take none."""
-
-    clock: float
-    process: float
-
-
 @dataclass(frozen=True)
 class ExperimentOutcome:
     """The measured values and the decided claims of an experiment."""
@@ -71,7 +64,7 @@ class ExperimentOutcome:
     experiment: Experiment
     results: Sequence[RowResult]
     findings: Sequence[tuple[Claim, Finding]]
-    time_spent: TimeSpent
+    seconds: Mapping[str, float]  # `clock` and `process` time of this invocation; cached results take none
 
 
 def write_results(outcome: ExperimentOutcome, workspace: Workspace) -> None:
@@ -108,7 +101,7 @@ def _describe_outcome(outcome: ExperimentOutcome, workspace: Workspace) -> Resul
         "rows": [_describe_row_result(result, experiment, workspace) for result in results],
         "signature": next((result.values["signature"] for result in results if "signature" in result.values), None),
         "seeds": max((int(result.values.get(SEED_COUNT_KEY, 1)) for result in results), default=1),
-        "seconds": {name: round(seconds, 1) for name, seconds in outcome.time_spent._asdict().items()},
+        "seconds": {name: round(seconds, 1) for name, seconds in outcome.seconds.items()},
         "regard": VERSION,
     }
 

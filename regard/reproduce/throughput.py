@@ -1,28 +1,21 @@
-"""Measure training and decoding throughput."""
+"""Training and decoding throughput, in tokens and words a second."""
 
 from __future__ import annotations
 
 import copy
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from regard.config import parse_settings
-from regard.data.dataset import Seq2SeqBatch
-from regard.data.readers.dispatch import read_all_pairs
+from regard.data.dataset import RaggedArray, Seq2SeqBatch, collate
 from regard.data.readers.text import Pair
-from regard.reproduce.experiment import ExperimentRow, MetricValues
-from regard.reproduce.metrics import make_batches, measure_translation
-from regard.runs import Run
+from regard.data.sampler import split_by_tokens
 from regard.training import TrainingSettings, choose_device
 from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
 from regard.training.gradient_accumulation import GradientAccumulator
-from regard.translate import Translator, load
-
-if TYPE_CHECKING:
-    from regard.reproduce.workspace import Workspace
+from regard.translate import Translator
 
 TIMED_BATCHES = 6
 WARMUP_REPEATS, TIMED_REPEATS = 14, 5  # of these batches on a GPU
@@ -30,19 +23,17 @@ GPU_DECODING_PASSES = 4  # over the test set; the last is timed, since CUDA grap
 MIN_SAMPLED_PAIRS = 10_000  # the batches are chosen from
 
 
-def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> MetricValues:
-    """Measure translation, and tokens per second in training and words per second in decoding."""
-    training = row.trainings[0]
-    corpus, translator = workspace.get_corpus(training.corpus), load(*map(workspace.train_or_resume, row.trainings))
-    settings = parse_settings(
-        TrainingSettings, Run(workspace.run_folder(training)).read_config()["training"], "training"
-    )
-    sources = [pair.source for pair in read_all_pairs(corpus.test)]
-    return {
-        **workspace.measure_row(measure_translation, row),
-        "training_speed": measure_training_speed(translator, read_all_pairs(corpus.train), settings),
-        "decoding_speed": measure_decoding_speed(translator, sources),
-    }
+def make_batches(
+    translator: Translator, pairs: Sequence[Pair], tokens: int, max_length: int | None = None
+) -> list[Seq2SeqBatch]:
+    """Return the pairs in batches of `tokens` tokens, sorted by length, without those longer than `max_length`."""
+    tokenizers = translator.tokenizers
+    source = RaggedArray.from_rows(tokenizers.source.encode(pair.source) for pair in pairs)
+    target = RaggedArray.from_rows(tokenizers.target.encode(pair.target) for pair in pairs)
+    sizes = np.maximum(source.lengths, target.lengths) + 1
+    order = np.argsort(sizes, kind="stable")
+    order = order if max_length is None else order[sizes[order] <= max_length + 1]
+    return [collate(source, target, rows).to(translator.device) for rows in split_by_tokens(order, sizes, tokens)]
 
 
 def measure_decoding_speed(translator: Translator, sources: Sequence[str]) -> float:

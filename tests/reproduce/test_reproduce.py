@@ -64,7 +64,6 @@ from regard.reproduce.experiment import METRICS, Chart, ClaimRule, SeedDeviation
 from regard.reproduce.experiments import PRESETS
 from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
 from regard.reproduce.parallel import run_in_processes
-from regard.reproduce.sequence_metrics import evaluate_on_test_set
 from regard.reproduce.significance import (
     ClaimResult,
     Finding,
@@ -274,7 +273,7 @@ def count_and_measure(lab: Workspace, row: ExperimentRow) -> dict[str, Any]:
     """Measure accuracy and append the process id to a file of this row."""
     with (lab.out / "calls" / row.name).open("a", encoding="utf-8") as file:
         file.write(f"{os.getpid()}\n")
-    return {"accuracy": evaluate_on_test_set(lab, row.trainings[0])["accuracy"]}
+    return {"accuracy": metrics.evaluate_on_test_set(lab, row.trainings[0])["accuracy"]}
 
 
 @pytest.mark.slow
@@ -465,7 +464,7 @@ def test_chart_has_no_published_values_of_rows_that_were_not_measured(
     ]
     drawn: list[Any] = []
     monkeypatch.setattr(tables, "plot_bars", lambda *arguments: drawn.append(arguments))
-    tables.write_results(tables.ExperimentOutcome(experiment, results, [], tables.TimeSpent(0.0, 0.0)), lab)
+    tables.write_results(tables.ExperimentOutcome(experiment, results, [], {}), lab)
     assert drawn == [({"one": 10.0}, "BLEU", {"one": 20.0}, {})]
 
 
@@ -824,7 +823,7 @@ def test_training_speed_does_not_count_padding(lab: Workspace, monkeypatch: pyte
 
 def test_training_speed_leaves_out_sentences_over_the_length_limit(lab: Workspace) -> None:
     translator, train = load(lab.run_folder(make_training())), read_all_pairs(lab.get_corpus("tiny").train)
-    kept = metrics.make_batches(translator, train, 500, max_length=8)
+    kept = throughput.make_batches(translator, train, 500, max_length=8)
     assert 0 < sum(batch.num_rows for batch in kept) < len(train)
     assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in kept) == 9, "8 tokens and EOS"
 

@@ -25,9 +25,13 @@ from regard.reproduce.experiment import (
     TrainingSpec,
     read_recipe_cached,
 )
-from regard.reproduce.metrics import measure_architecture, measure_translation
-from regard.reproduce.sequence_metrics import measure_cell, measure_direction
-from regard.reproduce.throughput import measure_translation_and_speed
+from regard.reproduce.metrics import (
+    measure_architecture,
+    measure_cell,
+    measure_direction,
+    measure_translation,
+    measure_translation_and_speed,
+)
 
 MEASURES = {
     "translation": measure_translation,
