@@ -1,9 +1,16 @@
 """Plots: attention heat maps, weights over images and words, beam decoding steps, bar charts and curves."""
 
-from regard.plot.animation import DecodingStep, write_decoding_animation
 from regard.plot.attention_overlay import AttentionOverlay, WeightedWords, plot_attention_overlay, plot_weighted_words
 from regard.plot.charts import PredictedSeries, plot_bars, plot_bleu_by_length, plot_curves, plot_predicted_series
-from regard.plot.heatmap import format_alignment_matrix, plot_decoding_steps, plot_heatmap, plot_heatmaps, write_figure
+from regard.plot.heatmap import (
+    DecodingStep,
+    format_alignment_matrix,
+    plot_decoding_steps,
+    plot_heatmap,
+    plot_heatmaps,
+    write_decoding_animation,
+    write_figure,
+)
 
 __all__ = [
     "AttentionOverlay",

@@ -51,7 +51,7 @@ def plot_attention_overlay(overlay: AttentionOverlay) -> Figure:
     """Plot the image once for each word, darkened where the attention weight is low."""
     count = max(1, len(overlay.words))
     across, down = min(WORDS_PER_ROW, count), math.ceil(count / WORDS_PER_ROW)
-    figure = make_figure(figsize=(1.5 * across, 1.75 * down), layout="constrained", dpi=120)
+    figure = make_figure(figsize=(1.5 * across, 1.75 * down), dpi=120)
     for word, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
         axes.set_axis_off()
         if word < len(overlay.words):
@@ -96,7 +96,7 @@ def plot_weighted_words(lines: Sequence[WeightedWords]) -> Figure:
     indent = MARGIN + LETTER_WIDTH * (2 + max(len(line.label) for line in lines))
     width = indent + MARGIN + LETTER_WIDTH * max(sum(map(_count_letters, row.words)) for row in rows)
     height = 2 * MARGIN + LINE_HEIGHT * len(rows)
-    figure = make_figure(figsize=(width, height), dpi=150)
+    figure = make_figure(figsize=(width, height), dpi=150, layout=None)
     for number, line in enumerate(rows):
         y = 1 - (MARGIN + LINE_HEIGHT * (number + 0.5)) / height
         _plot_word(figure, MARGIN / width, y, line.label, 0.0 if line.weight is None else line.weight)

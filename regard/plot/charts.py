@@ -32,7 +32,7 @@ def plot_bars(
         published: Scores that papers report, drawn as diamonds.
         deviations: Standard deviations, drawn as error bars.
     """
-    figure = make_figure(figsize=(6.4, 1.0 + 0.34 * len(values)), layout="constrained", dpi=110)
+    figure = make_figure(figsize=(6.4, 1.0 + 0.34 * len(values)), dpi=110)
     axes = figure.add_subplot()
     names = list(values)
     errors = [deviations.get(name, 0.0) for name in names] if deviations else None
@@ -59,7 +59,7 @@ def plot_curves(
     """Plot a line for each system through its points (x, y); x may be text, such as ranges, evenly spaced."""
     from matplotlib.ticker import LogLocator
 
-    figure = make_figure(figsize=(6.4, 3.8), layout="constrained", dpi=110)
+    figure = make_figure(figsize=(6.4, 3.8), dpi=150)
     axes = figure.add_subplot()
     for (name, points), marker, dash in zip(lines.items(), cycle(MARKERS), cycle(DASHES), strict=False):
         x, y = ([point[axis] for point in points] for axis in (0, 1))
@@ -83,19 +83,11 @@ def plot_curves(
 
 def plot_bleu_by_length(systems: Mapping[str, Sequence[LengthGroup]]) -> Figure:
     """Plot BLEU of each system by source length, with the number of pairs of each length group below."""
-    figure = make_figure(figsize=(6.4, 3.8), layout="constrained", dpi=150)
-    axes = figure.add_subplot()
-    for name, groups in systems.items():
-        axes.plot(range(len(groups)), [group.bleu for group in groups], marker="o", label=name)
-    first = next(iter(systems.values()))
-    axes.set_xticks(range(len(first)), [f"{group.words}\n{group.pairs:,} pairs" for group in first])
-    axes.set_xlabel("words of the source")
-    axes.set_ylabel("BLEU")
-    axes.set_ylim(bottom=0)
-    _style_chart(axes)
-    if len(systems) > 1:
-        axes.legend(frameon=False)
-    return figure
+    lines = {
+        name: [(f"{group.words}\n{group.pairs:,} pairs", group.bleu) for group in groups]
+        for name, groups in systems.items()
+    }
+    return plot_curves(lines, "", "words of the source", "BLEU")
 
 
 class PredictedSeries(NamedTuple):
@@ -107,7 +99,7 @@ class PredictedSeries(NamedTuple):
 
 def plot_predicted_series(series: Sequence[PredictedSeries]) -> Figure:
     """Plot reference and prediction of each series, one panel below the other."""
-    figure = make_figure(figsize=(7.2, 2.2 * len(series)), layout="constrained", dpi=150)
+    figure = make_figure(figsize=(7.2, 2.2 * len(series)), dpi=150)
     for axes, one in zip(figure.subplots(len(series), squeeze=False).flat, series, strict=True):
         axes.plot(one.reference, color="0.6", linewidth=3, label="reference")
         axes.plot(one.prediction, color="C0", linewidth=1.2, label="model")

@@ -1,11 +1,11 @@
-"""Attention heat maps: one matrix, all heads side by side, decoding steps as bars, and text for a terminal."""
+"""Attention heat maps: one matrix, all heads side by side, as text, and decoding step by step, as bars or animated."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float32]
 def plot_heatmap(attention: Floats, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
     """Plot an attention matrix (T, S): target words down, source words across, dark cells for high weights."""
     width, height = 1.8 + 0.42 * len(source), 1.6 + 0.36 * len(target)
-    figure = make_figure(figsize=(width, height), layout="constrained", dpi=150)
+    figure = make_figure(figsize=(width, height), dpi=150)
     axes = figure.add_subplot()
     image = _plot_matrix(axes, attention, source, target)
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
@@ -37,14 +37,12 @@ def plot_heatmap(attention: Floats, source: Sequence[str], target: Sequence[str]
     return figure
 
 
-def plot_heatmaps(
-    attentions: Mapping[str, Floats], source: Sequence[str], target: Sequence[str], columns: int | None = None
-) -> Figure:
+def plot_heatmaps(attentions: Mapping[str, Floats], source: Sequence[str], target: Sequence[str]) -> Figure:
     """Plot several attention matrices of one sentence side by side, such as those of all heads, with their names."""
-    across = columns or math.ceil(math.sqrt(len(attentions)))
-    down = -(-len(attentions) // across)
+    across = math.ceil(math.sqrt(len(attentions)))
+    down = math.ceil(len(attentions) / across)
     size = across * (1.4 + 0.3 * len(source)), down * (1.4 + 0.26 * len(target))
-    figure = make_figure(figsize=size, layout="constrained", dpi=100)
+    figure = make_figure(figsize=size, dpi=100)
     grid = figure.subplots(down, across, squeeze=False)
     for axes in grid.flat[len(attentions) :]:
         axes.set_axis_off()
@@ -69,7 +67,7 @@ def _plot_matrix(axes: Axes, attention: Floats, source: Sequence[str], target: S
 def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Figure:
     """Plot each decoding step as a row of bars: the attention weights over the source words."""
     size = 2.0 + 0.42 * len(source), 1.2 + 0.5 * len(target)
-    figure = make_figure(figsize=size, layout="constrained", dpi=150)
+    figure = make_figure(figsize=size, dpi=150)
     rows = figure.subplots(len(target), 1, squeeze=False)[:, 0]
     for step, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
         plot_weight_bars(axes, weights, len(source))
@@ -126,11 +124,73 @@ def format_alignment_matrix(weights: npt.NDArray[np.float32], source: Sequence[s
     ]
     lines.append(" " * margin + " └" + "──" * len(source))
     for number in range(len(source) - 1, -1, -1):
-        stems = "".join("│ " for _ in range(number))
-        lines.append(" " * (margin + 2) + f"{stems}└ {source[number]}")
+        lines.append(" " * (margin + 2) + "│ " * number + f"└ {source[number]}")
     return "\n".join(lines)
 
 
 def _format_shaded_cell(weight: float) -> str:
     """Return a weight as two shaded characters."""
     return 2 * SHADE_CHARACTERS[min(4, int(5 * max(0.0, weight)))]
+
+
+class DecodingStep(NamedTuple):
+    """Decoder internals at one output token."""
+
+    token: str
+    candidates: list[tuple[str, float]]  # most probable tokens with their probabilities
+    weights: Floats | None = None  # attention over the source positions, (S,)
+    context: Floats | None = None  # context vector
+    state: Floats | None = None  # decoder hidden state
+    window: tuple[int, int] | None = None  # first and last source position of a local attention window
+    attentional: Floats | None = None  # attentional hidden state (Luong et al., 2015), if the model has one
+
+
+def write_decoding_animation(steps: Sequence[DecodingStep], source: Sequence[str], path: Path) -> None:
+    """Write a GIF with one frame a second: attention weights, state, context and candidates of each step."""
+    figure = make_figure(figsize=(max(6.0, 1.6 + 0.55 * len(source)), 5.2), dpi=80)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    from matplotlib.animation import PillowWriter
+
+    writer = PillowWriter(fps=1)
+    with writer.saving(figure, str(path), dpi=80):
+        for number in range(len(steps)):
+            _plot_frame(figure, steps[: number + 1], source)
+            writer.grab_frame()
+
+
+def _plot_frame(figure: Figure, steps_so_far: Sequence[DecodingStep], source: Sequence[str]) -> None:
+    """Plot the last of the given steps, below the tokens written so far."""
+    figure.clear()
+    step = steps_so_far[-1]
+    figure.suptitle(" ".join(one.token for one in steps_so_far), ha="left", x=0.02, fontsize="large")
+    rows = figure.subplots(4, 1, height_ratios=(2.4, 0.5, 0.5, 2.2))
+    plot_weight_bars(rows[0], step.weights, len(source))
+    rows[0].set_ylabel("attention")
+    label_source_words(rows[0], source)
+    _plot_vector(rows[1], step.state, "state")
+    _plot_vector(rows[2], step.context, "context")
+    _plot_candidates(rows[3], step)
+
+
+def _plot_vector(axes: Axes, vector: Floats | None, name: str) -> None:
+    """Plot a vector as a strip of colours."""
+    if vector is not None:
+        limit = max(float(abs(vector).max()), 1e-6)
+        axes.imshow(vector[None], cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_ylabel(name if vector is not None else f"no {name}", rotation=0, ha="right", va="center")
+    hide_axes_frame(axes)
+
+
+def _plot_candidates(axes: Axes, step: DecodingStep) -> None:
+    """Plot the most probable next words as bars; highlight the chosen one."""
+    words, probabilities = [word for word, _ in step.candidates], [probability for _, probability in step.candidates]
+    colours = ["tab:orange" if word == step.token else "0.8" for word in words]
+    axes.barh(range(len(words)), probabilities, color=colours)
+    axes.set_yticks(range(len(words)), words)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("probability of the next word")
+    axes.tick_params(length=0)
+    hide_axes_frame(axes)

@@ -22,7 +22,9 @@ SCRIPTS = (  # scripts with a "Noto Sans" font of that name; also the first word
 )
 
 
-def make_figure(figsize: tuple[float, float], dpi: int, layout: Literal["constrained"] | None = None) -> Figure:
+def make_figure(
+    figsize: tuple[float, float], dpi: int, layout: Literal["constrained"] | None = "constrained"
+) -> Figure:
     """Return an empty figure; `figsize` is width and height in inches."""
     return _make_figure_class()(figsize=figsize, dpi=dpi, layout=layout)
 

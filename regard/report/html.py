@@ -60,6 +60,11 @@ def load_macros(package: str = "regard.report", template: str = "report.html.j2"
     return environment.from_string(_read_resource(package, template)).module
 
 
+def _render(macro: str, *values: Any) -> Markup:
+    """Return the HTML of a macro of the report's template."""
+    return Markup(getattr(load_macros(), macro)(*values))
+
+
 def _read_resource(package: str, name: str) -> str:
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
@@ -83,14 +88,7 @@ class ReportSample(NamedTuple):
 
 def format_html_document(title: str, body: str) -> str:
     """Return a self-contained HTML document; `body` is HTML."""
-    return str(load_macros().document(title, Markup(_read_resource("regard.report", "style.css")), Markup(body)))
-
-
-def format_translation_page(
-    run: Run, results: Mapping[str, Any], samples: Sequence[ReportSample], groups: Sequence[LengthGroup] = ()
-) -> str:
-    """Return the HTML report of a translation model; `groups` are BLEU by sentence length."""
-    return format_run_page(run, results, map(format_sample, samples), HEATMAP_CAPTION, format_length_chart(groups))
+    return str(_render("document", title, Markup(_read_resource("regard.report", "style.css")), Markup(body)))
 
 
 def format_run_page(
@@ -116,8 +114,9 @@ def format_run_page(
     sections = {name: values for name, values in config.items() if isinstance(values, dict)}
     curves = format_training_curves(run.read_metrics())
     paper = config.get("paper", "")
-    body = load_macros().run(title, paper, results, charts, curves, heading, caption, samples, sections)
-    return format_html_document(title, body)
+    return format_html_document(
+        title, _render("run", title, paper, results, charts, curves, heading, caption, samples, sections)
+    )
 
 
 def _format_run_title(config: Mapping[str, Any]) -> str:
@@ -184,10 +183,7 @@ def format_curve(title: str, points: Sequence[tuple[float, float]]) -> Markup:
     scaled = [FRAME.scale_x((x - first) / (last - first) if last > first else 0.5) for x in xs]
     label = f"{title}: {ys[0]:.4g} at step {xs[0]:.0f}, {ys[-1]:.4g} at step {xs[-1]:.0f}"
     polyline = [f"{x:.1f},{scale_y(y):.1f}" for x, y in zip(scaled, ys, strict=True)]
-    chart: Markup = load_macros().curve(
-        title, ys[-1], label, FRAME, ticks, polyline, f"step {first:.0f}", f"{last:.0f}"
-    )
-    return chart
+    return _render("curve", title, ys[-1], label, FRAME, ticks, polyline, f"step {first:.0f}", f"{last:.0f}")
 
 
 def format_length_chart(groups: Sequence[LengthGroup]) -> Markup:
@@ -196,19 +192,14 @@ def format_length_chart(groups: Sequence[LengthGroup]) -> Markup:
         return Markup("")
     title = "BLEU by words of the source"
     ticks = [(value, FRAME.top + (1 - value / 100) * FRAME.plot_height) for value in (0.0, 25.0, 50.0, 75.0, 100.0)]
+    centers = [FRAME.scale_x((index + 0.5) / len(groups)) for index in range(len(groups))]
     columns = [
-        (
-            group.words,
-            f"{group.pairs:,} pairs",
-            FRAME.scale_x((index + 0.5) / len(groups)),
-            group.bleu / 100 * FRAME.plot_height,
-        )
-        for index, group in enumerate(groups)
+        (group.words, f"{group.pairs:,} pairs", center, group.bleu / 100 * FRAME.plot_height)
+        for group, center in zip(groups, centers, strict=True)
     ]
     width = 0.7 * (FRAME.right - FRAME.left) / len(groups)
     label = f"{title}: " + "; ".join(f"{group.words}: {group.bleu:.1f}, {group.pairs:,} pairs" for group in groups)
-    chart: Markup = load_macros().bars(title, label, FRAME, ticks, columns, width)
-    return chart
+    return _render("bars", title, label, FRAME, ticks, columns, width)
 
 
 def format_series(series: Sequence[PredictedSeries]) -> Markup:
@@ -222,18 +213,16 @@ def format_series(series: Sequence[PredictedSeries]) -> Markup:
             for values in (one.reference, one.prediction)
         )
         panels.append((SERIES_FRAME, ticks, *curves))
-    section: Markup = load_macros().series(panels)
-    return section
+    return _render("series", panels)
 
 
 def format_sample(sample: ReportSample) -> Markup:
     """Return one translation with its attention heat map, and those of all heads if there are several."""
     translation = sample.translation
     lines = {"source": translation.source, "reference": sample.reference, "translation": translation.text}
-    section: Markup = load_macros().translation(
-        lines, translation.source_tokens, translation.tokens, translation.attention, sample.heads
+    return _render(
+        "translation", lines, translation.source_tokens, translation.tokens, translation.attention, sample.heads
     )
-    return section
 
 
 def format_prediction(example: DevExample, prediction: Prediction) -> Markup:
@@ -242,10 +231,11 @@ def format_prediction(example: DevExample, prediction: Prediction) -> Markup:
     candidates = prediction.to_dict().get("candidates", [])[:MAX_CANDIDATES]
     if candidates:
         lines["candidates"] = ", ".join(f"{one['word']} {one['probability']:.3f}" for one in candidates)
-    overlay, macros = prediction.make_image_overlay(), load_macros()
-    weights = macros.weighted_lines(prediction.make_attention_lines()) if overlay is None else format_overlay(overlay)
-    section: Markup = macros.prediction(lines, weights)
-    return section
+    if (overlay := prediction.make_image_overlay()) is not None:
+        weights = format_overlay(overlay)
+    else:
+        weights = _render("weighted_lines", prediction.make_attention_lines())
+    return _render("prediction", lines, weights)
 
 
 def format_overlay(overlay: AttentionOverlay) -> Markup:
@@ -257,5 +247,4 @@ def format_overlay(overlay: AttentionOverlay) -> Markup:
         for index, (word, weights) in enumerate(zip(overlay.words, overlay.weights, strict=True))
     ]
     name = f"image-{hashlib.sha256(png).hexdigest()[:16]}"
-    images: Markup = load_macros().overlays(panels, rows, columns, name, base64.b64encode(png).decode("ascii"))
-    return images
+    return _render("overlays", panels, rows, columns, name, base64.b64encode(png).decode("ascii"))

@@ -11,14 +11,16 @@ from regard.evaluate.translation_metrics import choose_selection_metric
 from regard.plot import plot_heatmap, plot_predicted_series, write_figure
 from regard.recipes import RunConfig
 from regard.report.html import (
+    HEATMAP_CAPTION,
     OVERLAY_CAPTION,
     SERIES_CAPTION,
     WORD_WEIGHTS_CAPTION,
     ReportSample,
+    format_length_chart,
     format_prediction,
     format_run_page,
+    format_sample,
     format_series,
-    format_translation_page,
 )
 from regard.runs import Run
 from regard.runs.summary import summarize_run
@@ -93,8 +95,9 @@ def compute_head_attention(translator: Translator, translation: Translation) -> 
 def write_translation_page(
     run: Run, results: Mapping[str, Any], samples: Sequence[ReportSample], groups: Sequence[LengthGroup] = ()
 ) -> Path:
-    """Write the report of a translation model; return its path."""
-    return _write_html(run, format_translation_page(run, results, samples, groups))
+    """Write the report of a translation model, `groups` being BLEU by sentence length; return its path."""
+    charts = format_length_chart(groups)
+    return _write_html(run, format_run_page(run, results, map(format_sample, samples), HEATMAP_CAPTION, charts))
 
 
 def _write_html(run: Run, html: str) -> Path:

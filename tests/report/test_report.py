@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from regard.evaluate import LengthGroup
-from regard.report import ReportSample, format_translation_page
+from regard.report import ReportSample, write_translation_page
 from regard.report.html import FRAME, format_curve, format_length_chart, format_sample
 from regard.runs import Run
 from regard.translate import Translation
@@ -91,8 +91,12 @@ def make_translation(**changes: Any) -> Translation:
     return Translation(**(values | changes))
 
 
+def format_page(run: Run, results: dict[str, Any], samples: list[ReportSample]) -> str:
+    return write_translation_page(run, results, samples).read_text(encoding="utf-8")
+
+
 def make_page(folder: Path, **changes: Any) -> str:
-    return format_translation_page(
+    return format_page(
         write_run(folder), {"bleu": 12.3456, "pairs": 7}, [ReportSample(make_translation(**changes), "ein Haus")]
     )
 
@@ -132,9 +136,7 @@ def test_report_escapes_text(where: str, tmp_path: Path) -> None:
     run = write_run(tmp_path, **top.get(where, {}))
     shown = make_translation(**(changes if where in ("source", "text", "source_tokens", "tokens") else {}))
     results = {SCRIPT: SCRIPT} if where == "results" else {"bleu": 1.0}
-    written = format_translation_page(
-        run, results, [ReportSample(shown, SCRIPT if where == "reference" else "ein Haus")]
-    )
+    written = format_page(run, results, [ReportSample(shown, SCRIPT if where == "reference" else "ein Haus")])
     walk = ParsedPage(written)
     assert walk.all("script") == []
     assert any(SCRIPT in text for text in walk.text), "shown as text"
@@ -168,10 +170,10 @@ def test_chart_title_shows_the_last_value(tmp_path: Path) -> None:
 
 
 def test_missing_metrics_have_no_chart(tmp_path: Path) -> None:
-    walk = ParsedPage(format_translation_page(write_run(tmp_path, []), {}, []))
+    walk = ParsedPage(format_page(write_run(tmp_path, []), {}, []))
     assert walk.all("svg") == []
     only = [{"kind": "train", "step": 1, "loss": 2.0}]
-    walk = ParsedPage(format_translation_page(write_run(tmp_path, only), {}, []))
+    walk = ParsedPage(format_page(write_run(tmp_path, only), {}, []))
     assert [str(svg["aria-label"]).split(":")[0] for svg in walk.all("svg")] == ["Training loss"]
     assert len(parse_points(walk.all("polyline")[0])) == 1
 
@@ -179,13 +181,13 @@ def test_missing_metrics_have_no_chart(tmp_path: Path) -> None:
 def test_report_of_a_run_without_metrics_has_no_charts(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     run.metrics_path.unlink()
-    assert ParsedPage(format_translation_page(run, {}, [])).all("polyline") == []
+    assert ParsedPage(format_page(run, {}, [])).all("polyline") == []
 
 
 def test_charts_leave_out_nan_and_infinity(tmp_path: Path) -> None:
     values = [1.0, float("nan"), float("inf"), 2.0]
     metrics = [{"kind": "train", "step": step, "loss": value} for step, value in enumerate(values)]
-    written = format_translation_page(write_run(tmp_path, metrics), {}, [])
+    written = format_page(write_run(tmp_path, metrics), {}, [])
     assert [len(parse_points(attributes)) for attributes in ParsedPage(written).all("polyline")] == [2]
     assert "nan" not in written.split("</style>")[1]
 
