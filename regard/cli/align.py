@@ -9,26 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from regard.cli import options
 from regard.cli.options import load_pairs, split_runs
 from regard.cli.stdio import restore_default_sigpipe
 from regard.cli.translate import make_alignment_dict
+from regard.console import log_message
+from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.paths import format_json
+from regard.runs import Run
 
 if TYPE_CHECKING:
-    from regard.data.readers.text import Pair
     from regard.evaluate import GoldAlignment
 
 PAIRS_PER_CHUNK = 512
 
 
 def align(
-    paths: Annotated[list[Path], typer.Argument(help="A run, or several as an ensemble, then the pairs to align.")],
+    paths: Annotated[list[Path], Argument(help="A run, or several as an ensemble, then the pairs to align.")],
     symmetrize: Annotated[
-        Path | None,
-        typer.Option(help="A run of the opposite direction: combine both alignments by grow-diag-final-and."),
+        Path | None, Option(help="A run of the opposite direction: combine both alignments by grow-diag-final-and.")
     ] = None,
     gold: options.Gold = None,
     gold_first: options.GoldFirst = None,
@@ -36,21 +38,20 @@ def align(
     target: options.Target = None,
     choose_head: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--choose-head",
             help="Find the layer and head that align best, by --gold or by the number of mutual links, and use them "
             "from now on.",
         ),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per pair: words, links, soft weights, score.")
+        bool, Option("--json", help="One JSON object per pair: words, links, soft weights, score.")
     ] = False,
 ) -> None:
     """Align the words of given pairs by forced decoding; print one line of links per pair (Pharaoh format).
 
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
-    from regard.console import log_message
     from regard.evaluate import compute_alignment_score, format_pharaoh, grow_diag_final_and, read_gold_alignments
     from regard.translate import load
 
@@ -95,7 +96,6 @@ def align(
 
 def _check_directions(forward: Path, backward: Path) -> None:
     """Raise UserError if the second run does not translate in the opposite direction."""
-    from regard.runs import Run
 
     directions = [
         [Run(folder).read_config()["data"].get(side) for side in ("source", "target")] for folder in (forward, backward)
@@ -109,7 +109,6 @@ def _check_directions(forward: Path, backward: Path) -> None:
 
 def _save_best_alignment_head(folder: Path, corpus: Sequence[Pair], gold: Sequence[GoldAlignment] | None) -> None:
     """Rank every layer and head, and write the best one to the run's config."""
-    from regard.runs import Run
     from regard.translate import load, rank_alignment_heads
 
     ranked, run = rank_alignment_heads(load(folder), corpus, gold), Run(folder)

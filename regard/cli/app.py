@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
+from typer import Option
 
 from regard.cli.align import align
 from regard.cli.data import data
@@ -57,8 +58,8 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def regard(
-    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
-    debug: bool = typer.Option(
+    version: bool = Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    debug: bool = Option(
         False, "--debug", help="Print the traceback of an error, with any command; so does REGARD_DEBUG=1."
     ),
 ) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from regard.cli.options import (
     Beam,
@@ -22,10 +22,8 @@ from regard.cli.options import (
 from regard.cli.stdio import STANDARD_INPUT, iterate_stdin_lines
 from regard.cli.translate import find_document
 from regard.cli.translated_pairs import LANGUAGE_KEYS, Out, Resume, TranslatedPairsJob
+from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
-
-if TYPE_CHECKING:
-    from regard.data.readers.text import Pair
 
 SEARCH_OPTIONS = ("length_penalty", "max_length", "no_repeat")
 SAMPLING_OPTIONS = ("sample", "temperature", "top_k", "top_p", "seed")
@@ -36,7 +34,7 @@ ENGINE_OPTIONS = ("engine", "precision", "workers")
 def back_translate(
     paths: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
             help="A run that translates into the source language, or several; then text in the target language, or `-`."
         ),
     ],
@@ -54,7 +52,6 @@ def back_translate(
 
     Example: regard data back-translate runs/de-en news.de.gz --out back.tsv --sample
     """
-    from regard.data.readers.text import Pair, iterate_lines
 
     folders, files = split_runs(paths)
     if len(files) > 1:
@@ -76,14 +73,14 @@ def back_translate(
 
 @expand_options
 def distill(
-    paths: Annotated[list[Path], typer.Argument(help="The teacher: a run, or several; then the training data.")],
+    paths: Annotated[list[Path], Argument(help="The teacher: a run, or several; then the training data.")],
     out: Out = None,
     keep_original: Annotated[
-        bool, typer.Option("--keep-original", help="Also write the original pair, after the teacher's.")
+        bool, Option("--keep-original", help="Also write the original pair, after the teacher's.")
     ] = False,
     nearest: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--nearest",
             help="Take the translation of the n-best list that is closest to the reference (sentence BLEU).",
         ),

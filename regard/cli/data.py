@@ -9,28 +9,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.back_translate import back_translate, distill
 from regard.cli.features import features
 from regard.cli.stdio import restore_default_sigpipe, show_item_progress
+from regard.console import log_message, make_progress_bar
+from regard.data.languages import check_script_name
+from regard.data.readers import dispatch
+from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion
 
 if TYPE_CHECKING:
     from regard.corpus.public_corpora import PublicCorpus
-    from regard.data.readers.text import Pair
 
 BAR_WIDTH = 24
 AUTO, ANY = "auto", "any"
-_rule_option, _file_option = (partial(typer.Option, rich_help_panel=panel) for panel in ("Rules", "Files"))
+_rule_option, _file_option = (partial(Option, rich_help_panel=panel) for panel in ("Rules", "Files"))
 
 Data = Annotated[
     list[Path],
-    typer.Argument(
+    Argument(
         help="One file that holds pairs (.tsv, .jsonl, .parquet, .tmx, .xliff, .po), - for a pipe, or two text files."
     ),
 ]
-Source = Annotated[str | None, typer.Option(help="Language of the source, if a file holds several.", metavar="CODE")]
-Target = Annotated[str | None, typer.Option(help="Language of the target.", metavar="CODE")]
+Source = Annotated[str | None, Option(help="Language of the source, if a file holds several.", metavar="CODE")]
+Target = Annotated[str | None, Option(help="Language of the target.", metavar="CODE")]
 Script = Annotated[
     str, _rule_option(help="Script: latin, cyrillic, arabic, cjk …; auto: the most frequent; any: no check.")
 ]
@@ -42,9 +46,9 @@ def inspect(
     data: Data,
     source: Source = None,
     target: Target = None,
-    samples: Annotated[int, typer.Option(min=0, help="Number of random pairs to show.")] = 5,
-    seed: Annotated[int, typer.Option(help="Random seed of the samples.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    samples: Annotated[int, Option(min=0, help="Number of random pairs to show.")] = 5,
+    seed: Annotated[int, Option(help="Random seed of the samples.")] = 1,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show statistics of a corpus: pairs, duplicates, lengths, scripts, samples, and what `clean` would remove.
 
@@ -65,7 +69,6 @@ def inspect(
 def _peek_corpus(data: list[Path], source: str | None, target: str | None) -> tuple[list[Pair], Iterator[Pair]]:
     """Return the first pairs of a corpus, and an iterator over all of them; raise a UserError if there are none."""
     from regard.corpus.filters import peek_pairs
-    from regard.data.readers import dispatch
 
     first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
     if not first:
@@ -133,7 +136,7 @@ def clean(
     ] = False,
     without: Annotated[list[str] | None, _rule_option(help=_RULES_HELP, metavar="RULE")] = None,
     force: Annotated[bool, _file_option("--force", help="Overwrite existing files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
     """Remove pairs that harm training, and report how many for which reason.
 
@@ -168,7 +171,6 @@ def clean(
 
 def _choose_script(name: str, detected: str | None) -> str | None:
     """Return the script that one side must have; None: any script."""
-    from regard.data.languages import check_script_name
 
     return detected if name == AUTO else None if name == ANY else check_script_name(name)
 
@@ -184,16 +186,14 @@ def _format_clean_report(report: dict[str, Any]) -> str:
 
 def get(
     name: Annotated[
-        str | None, typer.Argument(help="Name of a corpus, or of a sacreBLEU test set such as wmt14-de-en.")
+        str | None, Argument(help="Name of a corpus, or of a sacreBLEU test set such as wmt14-de-en.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the files; default: the name of the corpus.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for the files; default: the name of the corpus.")] = None,
     mirror: Annotated[
-        str | None, typer.Option("--from", help="Download from this URL, a folder with the same files.", metavar="URL")
+        str | None, Option("--from", help="Download from this URL, a folder with the same files.", metavar="URL")
     ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Download a corpus although no checksum is known for it.")
-    ] = False,
-    show_list: Annotated[bool, typer.Option("--list", help="List the available corpora.")] = False,
+    trust: Annotated[bool, Option("--trust", help="Download a corpus although no checksum is known for it.")] = False,
+    show_list: Annotated[bool, Option("--list", help="List the available corpora.")] = False,
 ) -> None:
     """Download a public corpus and verify it; an interrupted download is resumed.
 
@@ -228,7 +228,6 @@ def _swap_languages(name: str) -> str:
 
 def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:
     """Download, verify and unpack a corpus; return its files. Without `trust`, every checksum must be known."""
-    from regard.console import log_message, make_progress_bar
     from regard.corpus.download import download_file, read_recorded_checksum, unpack_members
 
     downloads = []
@@ -274,9 +273,9 @@ def _format_corpus_list(corpora: dict[str, PublicCorpus], testsets: list[str]) -
 
 
 def make(
-    out: Annotated[Path, typer.Option(help="Folder for the files.")],
-    pairs: Annotated[int, typer.Option(help="Training pairs; dev and test have a tenth, at most 1,000 each.")] = 20_000,
-    seed: Annotated[int, typer.Option(help="Random seed of the corpus.")] = 1,
+    out: Annotated[Path, Option(help="Folder for the files.")],
+    pairs: Annotated[int, Option(help="Training pairs; dev and test have a tenth, at most 1,000 each.")] = 20_000,
+    seed: Annotated[int, Option(help="Random seed of the corpus.")] = 1,
 ) -> None:
     """Write the synthetic English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
 

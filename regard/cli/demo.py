@@ -6,28 +6,27 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from regard.cli.train import print_resume_command_on_interrupt
 from regard.errors import UserError, format_suggestion
+from regard.recipes import DEFAULT_TASK, get_task_name, read_recipe
 
 
 def demo(
     recipe: Annotated[
-        str | None,
-        typer.Option(help="Recipe to train; `regard recipes` lists them. Default: one that suits the task."),
+        str | None, Option(help="Recipe to train; `regard recipes` lists them. Default: one that suits the task.")
     ] = None,
     task: Annotated[
-        str | None,
-        typer.Option(help="Task, such as translate, tag or classify; default: that of the recipe."),
+        str | None, Option(help="Task, such as translate, tag or classify; default: that of the recipe.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/demo or runs/demo-TASK.")] = None,
+    out: Annotated[Path | None, Option(help="Folder of the run; default: runs/demo or runs/demo-TASK.")] = None,
 ) -> None:
     """Train a small model on synthetic data in minutes, and show its predictions and attention.
 
     Example: regard demo --recipe bahdanau2015 --out runs/bahdanau
     """
     from regard.demo import run_demo
-    from regard.recipes import DEFAULT_TASK, get_task_name, read_recipe
     from regard.tasks import TASKS
 
     if task is not None and task not in TASKS:

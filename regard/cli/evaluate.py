@@ -7,38 +7,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli import options
 from regard.cli.options import load_pairs, resolve_languages, split_runs
+from regard.data.readers.dispatch import read_all_pairs
+from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.paths import format_json
+from regard.runs import Run
 
 if TYPE_CHECKING:
-    from regard.data.readers.text import Pair
     from regard.evaluate import TranslationScores
 
 
 def evaluate(
-    paths: Annotated[list[Path], typer.Argument(help="One run, or several as an ensemble, then the data to score on.")],
+    paths: Annotated[list[Path], Argument(help="One run, or several as an ensemble, then the data to score on.")],
     hypothesis: Annotated[
         list[Path] | None,
-        typer.Option(help="Score this file of translations instead of a run; repeat it to compare several."),
+        Option(help="Score this file of translations instead of a run; repeat it to compare several."),
     ] = None,
     compare: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--compare", help="Compare several runs instead of using them as an ensemble; the first is the baseline."
         ),
     ] = False,
     lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Ignore case; always so for a run trained on lower-cased text.")
+        bool, Option("--lowercase", help="Ignore case; always so for a run trained on lower-cased text.")
     ] = False,
     gold: options.Gold = None,
     gold_first: options.GoldFirst = None,
     source: options.Source = None,
     target: options.Target = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam size, 5 by default; 1 is greedy search.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    beam: Annotated[int | None, Option(min=1, help="Beam size, 5 by default; 1 is greedy search.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score a run, or files of translations, on a test set: BLEU, chrF, TER, perplexity, and AER with gold alignments.
 
@@ -46,7 +49,6 @@ def evaluate(
 
     Example: regard evaluate runs/mine test.en test.de --gold test.align
     """
-    from regard.data.readers.dispatch import read_all_pairs
     from regard.evaluate import compare_systems
     from regard.evaluate.translation_metrics import warn_about_bleu
 
@@ -93,7 +95,6 @@ def evaluate(
 
 def _is_predictor_run(folder: Path) -> bool:
     """Return True if the task of a run is not translation."""
-    from regard.runs import Run
     from regard.tasks import get_task
 
     return get_task(Run(folder).read_config()).command == "predict"
@@ -102,7 +103,6 @@ def _is_predictor_run(folder: Path) -> bool:
 def _evaluate_predictors(paths: Sequence[Path], as_json: bool) -> str:
     """Evaluate runs of other tasks than translation; a folder that is not a run is data."""
     from regard.api import load
-    from regard.runs import Run
 
     folders, files = ([path for path in paths if Run(path).exists == is_run] for is_run in (True, False))
     if not files:
@@ -130,7 +130,6 @@ def _format_value(value: Any, is_nested: bool = False) -> str:
 
 def _read_hypotheses(path: Path, corpus: Sequence[Pair]) -> list[str]:
     """Read a file of translations, one line per pair."""
-    from regard.data.readers.text import iterate_lines
 
     hypotheses = list(iterate_lines(path))
     if len(hypotheses) != len(corpus):

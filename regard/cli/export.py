@@ -7,9 +7,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
+from regard.console import log_message
+from regard.data.readers.dispatch import iterate_pairs
 from regard.errors import UserError
+from regard.runs import Run
 
 if TYPE_CHECKING:
     from regard.translate import Translator
@@ -17,39 +20,32 @@ if TYPE_CHECKING:
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run that translates.")],
+    run: Annotated[Path, Argument(help="A run that translates.")],
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             help="`onnx`: two ONNX graphs, for any model; `ctranslate2`: for a Transformer; `shortlist`: a vocabulary "
             "shortlist, for `regard translate --shortlist`."
         ),
     ] = "onnx",
     precision: Annotated[
-        str, typer.Option(help="`fp32`, or `int8`: smaller and faster, with nearly the same translations.")
+        str, Option(help="`fp32`, or `int8`: smaller and faster, with nearly the same translations.")
     ] = "fp32",
     shortlist: Annotated[
-        bool,
-        typer.Option(
-            "--shortlist",
-            help="For `ctranslate2`: include a vocabulary shortlist, which is faster.",
-        ),
+        bool, Option("--shortlist", help="For `ctranslate2`: include a vocabulary shortlist, which is faster.")
     ] = False,
     data: Annotated[
         list[Path] | None,
-        typer.Option(help="Pairs to learn the shortlist from, one file or two; default: the run's training data."),
+        Option(help="Pairs to learn the shortlist from, one file or two; default: the run's training data."),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="New folder for the export; default: inside the run, where `translate` finds it."),
+        Path | None, Option(help="New folder for the export; default: inside the run, where `translate` finds it.")
     ] = None,
 ) -> None:
     """Export a run's model to ONNX or CTranslate2, which other programs run and which makes `regard translate` faster.
 
     Example: regard export runs/mine --to onnx --precision int8
     """
-    from regard.console import log_message
-    from regard.runs import Run
     from regard.translate import load
     from regard.translate.backends import CTRANSLATE2, INT8, ONNX, SHORTLIST, TORCH
     from regard.translate.backends.base import check_engine_options
@@ -86,10 +82,7 @@ def export(
 
 def _learn_shortlist_of_run(translator: Translator, run: Path, data: list[Path] | None) -> Shortlist:
     """Learn a shortlist from `data`, or from the run's training data."""
-    from regard.console import log_message
-    from regard.data.readers.dispatch import iterate_pairs
     from regard.data.settings import group_paths
-    from regard.runs import Run
     from regard.translate.shortlist import MAX_TRAINING_PAIRS, learn_shortlist
 
     data_config = Run(run).read_config()["data"]

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-_network_option = partial(typer.Option, rich_help_panel="Network")
+from regard.console import log_message, make_progress_bar
+
+_network_option = partial(Option, rich_help_panel="Network")
 
 
 def features(
     captions: Annotated[
-        list[Path],
-        typer.Argument(help="Files of captions (.jsonl, .tsv), or of image paths, one per line; - for a pipe."),
+        list[Path], Argument(help="Files of captions (.jsonl, .tsv), or of image paths, one per line; - for a pipe.")
     ],
-    out: Annotated[Path, typer.Option(help="New folder, for an array and a .jsonl file per input file.")],
+    out: Annotated[Path, Option(help="New folder, for an array and a .jsonl file per input file.")],
     backbone: Annotated[
         str, _network_option(help="Network by its torchvision name: vgg19, resnet50, and so on.")
     ] = "vgg19",
@@ -41,10 +43,10 @@ def features(
             help="Side in pixels of the center crop that the network gets; default: that of its weights, mostly 224.",
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Images per batch.")] = 32,
-    precision: Annotated[Literal["float16", "float32"], typer.Option(help="Data type of the features.")] = "float16",
+    batch: Annotated[int, Option(min=1, help="Images per batch.")] = 32,
+    precision: Annotated[Literal["float16", "float32"], Option(help="Data type of the features.")] = "float16",
     device: Annotated[
-        Literal["auto", "cuda", "mps", "cpu"], typer.Option(help="Device; auto: a GPU if there is one.")
+        Literal["auto", "cuda", "mps", "cpu"], Option(help="Device; auto: a GPU if there is one.")
     ] = "auto",
 ) -> None:
     """Extract image features with a torchvision network, once per image, for captioning.
@@ -53,7 +55,6 @@ def features(
 
     Example: regard data features train.jsonl dev.jsonl --out features --backbone resnet50 --layer layer3
     """
-    from regard.console import log_message, make_progress_bar
     from regard.tasks.captioning.extraction import (
         check_output_is_new,
         count_feature_bytes,

@@ -10,32 +10,36 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-import typer
+from typer import Option
 
+from regard.data.languages import LanguageError, are_different_languages
+from regard.data.readers import dispatch
+from regard.data.readers.dispatch import make_empty_corpus_error
+from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
+from regard.runs import Run
 
 if TYPE_CHECKING:
-    from regard.data.readers.text import Pair
     from regard.search import LengthPenalty
     from regard.translate import Options, Translation
 
-Beam = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
+Beam = Annotated[int, Option(min=1, help="Beam size; 1 is greedy search.")]
 Source = Annotated[
-    str | None, typer.Option(help="Language code of the source in DATA; default: that of the run.", metavar="CODE")
+    str | None, Option(help="Language code of the source in DATA; default: that of the run.", metavar="CODE")
 ]
-Target = Annotated[str | None, typer.Option(help="Language code of the target in DATA.", metavar="CODE")]
+Target = Annotated[str | None, Option(help="Language code of the target in DATA.", metavar="CODE")]
 Gold = Annotated[
-    Path | None, typer.Option(help="Gold word alignments (Pharaoh or NAACL format), for AER, precision and recall.")
+    Path | None, Option(help="Gold word alignments (Pharaoh or NAACL format), for AER, precision and recall.")
 ]
 GoldFirst = Annotated[
-    int | None, typer.Option(min=0, max=1, help="Index of the first word in --gold; default: 0, in NAACL format 1.")
+    int | None, Option(min=0, max=1, help="Index of the first word in --gold; default: 0, in NAACL format 1.")
 ]
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a dataclass by an option for each of its fields.
 
-    A field is `name: Annotated[type, typer.Option(…)] = default`; a collection is a repeatable option, and given to the
+    A field is `name: Annotated[type, Option(…)] = default`; a collection is a repeatable option, and given to the
     dataclass as a list. `Annotated[Class, "a", "b"]` has options for these fields only.
     """
     groups: dict[str, tuple[Any, list[str]]] = {}
@@ -70,7 +74,7 @@ def _make_option(field: Field[Any], annotation: Any) -> Parameter:
 
 
 _search_option, _words_option, _sampling_option, _speed_option = (
-    partial(typer.Option, rich_help_panel=panel) for panel in ("Search", "Words", "Sampling", "Speed")
+    partial(Option, rich_help_panel=panel) for panel in ("Search", "Words", "Sampling", "Speed")
 )
 
 
@@ -136,7 +140,6 @@ def _parse_length_penalty(argument: str) -> LengthPenalty:
 
 def read_two_column_file(path: Path | None) -> dict[str, str]:
     """Read a glossary or dictionary: term, tab, translation, one per line."""
-    from regard.data.readers.text import iterate_lines
 
     if path is None:
         return {}
@@ -206,7 +209,6 @@ class EngineOptions:
 
         self.check()
         if self.engine == RAY:
-            from regard.runs import Run
             from regard.translate.backends.ray import open_worker_pool
 
             for folder in folders:  # the output of workers is not shown
@@ -239,8 +241,6 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
     `source` and `target` (`--source` and `--target`) replace the runs' language codes where the files use others.
     Languages that contradict the runs, and files that lack them, are a UserError.
     """
-    from regard.data.languages import LanguageError
-    from regard.data.readers import dispatch
     from regard.tasks.translation import warn_if_languages_differ
 
     for folder in filter(Path.is_dir, files):
@@ -258,7 +258,6 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
 
 def resolve_languages(runs: Sequence[Path], source: str | None, target: str | None) -> tuple[str | None, str | None]:
     """Return the languages to read pairs in: those of `--source` and `--target`, else those of the runs, else None."""
-    from regard.data.languages import are_different_languages
 
     direction = _find_direction(runs)
     for option, given, known in zip(("--source", "--target"), (source, target), direction, strict=True):
@@ -269,7 +268,6 @@ def resolve_languages(runs: Sequence[Path], source: str | None, target: str | No
 
 def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, target: str | None) -> list[Pair]:
     """Return what `read_pairs` yields; no pair at all is a UserError."""
-    from regard.data.readers.dispatch import make_empty_corpus_error
 
     if not files:
         raise UserError("no sentence pairs: name, after the run, one file that holds pairs or two text files")
@@ -281,8 +279,6 @@ def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
 
 def _find_direction(runs: Sequence[Path]) -> tuple[str | None, str | None]:
     """Return the languages of the runs, None where the first does not name them."""
-    from regard.data.languages import are_different_languages
-    from regard.runs import Run
 
     directions = [[Run(run).read_config()["data"].get(side) for side in ("source", "target")] for run in runs]
     first = directions[0]

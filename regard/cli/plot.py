@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from regard.cli import options
+from regard.cli.options import load_pairs, resolve_languages, split_runs
 from regard.errors import UserError
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 
@@ -17,17 +19,16 @@ if TYPE_CHECKING:
 
 def plot(
     what: Annotated[
-        list[str],
-        typer.Argument(help="A run and a sentence; with --by-length, runs and a test set.", show_default=False),
+        list[str], Argument(help="A run and a sentence; with --by-length, runs and a test set.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(help="Image file: .png, .svg, .pdf …; .gif animates each step.")] = Path(
+    out: Annotated[Path, Option(help="Image file: .png, .svg, .pdf …; .gif animates each step.")] = Path(
         "attention.png"
     ),
     heads: Annotated[
-        bool, typer.Option("--heads", help="Draw the cross-attention of all layers and heads of a Transformer.")
+        bool, Option("--heads", help="Draw the cross-attention of all layers and heads of a Transformer.")
     ] = False,
-    steps: Annotated[bool, typer.Option("--steps", help="Draw a row of bars for each decoding step.")] = False,
-    by_length: Annotated[bool, typer.Option("--by-length", help="Draw BLEU by source length.")] = False,
+    steps: Annotated[bool, Option("--steps", help="Draw a row of bars for each decoding step.")] = False,
+    by_length: Annotated[bool, Option("--by-length", help="Draw BLEU by source length.")] = False,
     source: options.Source = None,
     target: options.Target = None,
     beam: options.Beam = 5,
@@ -89,7 +90,6 @@ def _plot_sentence(translator: Translator, translation: Translation, out: Path, 
 def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
     """Draw the BLEU of each run on a test set, by source length."""
     from regard import plot
-    from regard.cli.options import load_pairs, resolve_languages, split_runs
     from regard.evaluate import bleu_by_length
     from regard.evaluate.translation_metrics import warn_about_bleu
     from regard.translate import load

@@ -6,27 +6,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
+from regard.cli.stdio import iterate_available_chunks, iterate_chunks, iterate_stdin_lines, restore_default_sigpipe
+from regard.data.readers.text import STANDARD_INPUT
 from regard.errors import UserError
 from regard.paths import format_json
+from regard.runs import Run
 
 INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run of any task but translation.")],
-    file: Annotated[Path, typer.Argument(help="Input file; default: standard input.")] = Path("-"),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per input, with the attention.")
-    ] = False,
+    run: Annotated[Path, Argument(help="A run of any task but translation.")],
+    file: Annotated[Path, Argument(help="Input file; default: standard input.")] = Path("-"),
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object per input, with the attention.")] = False,
 ) -> None:
     """Print a prediction for each input as it arrives: tags, a label, an answer, a caption or numbers.
 
     Example: echo "a film that nobody should miss" | regard predict runs/mine --json
     """
-    from regard.cli.stdio import iterate_available_chunks, iterate_chunks, iterate_stdin_lines, restore_default_sigpipe
-    from regard.data.readers.text import STANDARD_INPUT
-    from regard.runs import Run
     from regard.tasks import get_task
 
     task = get_task(Run(run).read_config())

@@ -8,15 +8,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+from regard.console import log_message
 from regard.errors import UserError
 from regard.paths import format_json
-
-if TYPE_CHECKING:
-    from regard.runs.summary import RunSummary
+from regard.runs import Run
+from regard.runs.summary import RunSummary, find_runs, summarize_run
 
 MISSING = "–"
 TABLE_WIDTH = 10_000  # columns: rows are never wrapped, however narrow the terminal is
@@ -25,19 +26,17 @@ TableRow = dict[str, str]
 
 
 def runs(
-    folders: Annotated[list[Path] | None, typer.Argument(help="Folders of runs, or runs; default: `runs`.")] = None,
-    sort: Annotated[str, typer.Option(help="`score`, `loss`, `name`, or `time` (the latest first).")] = "score",
+    folders: Annotated[list[Path] | None, Argument(help="Folders of runs, or runs; default: `runs`.")] = None,
+    sort: Annotated[str, Option(help="`score`, `loss`, `name`, or `time` (the latest first).")] = "score",
     differences: Annotated[
-        bool, typer.Option("--differences", help="Also show the config keys in which the runs differ.")
+        bool, Option("--differences", help="Also show the config keys in which the runs differ.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """List runs in a table: recipe, progress and best validation scores; * marks the best ones.
 
     Example: regard runs runs --sort loss --differences
     """
-    from regard.console import log_message
-    from regard.runs.summary import find_runs, summarize_run
 
     sort_key = SORT_KEYS.get(sort)
     if sort_key is None:
@@ -171,14 +170,11 @@ def _print_table(rows: Sequence[TableRow]) -> None:
     Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False).print(table)
 
 
-def report(
-    run: Annotated[Path, typer.Argument(help="A run, also one that is still training or was stopped.")],
-) -> None:
+def report(run: Annotated[Path, Argument(help="A run, also one that is still training or was stopped.")]) -> None:
     """Write a run's HTML report: training curves, samples and heat maps of its best checkpoint so far.
 
     Example: regard report runs/mine
     """
     from regard.report import write_report
-    from regard.runs import Run
 
     typer.echo(write_report(Run(run)))

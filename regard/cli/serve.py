@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import expand_options, read_two_column_file
 from regard.errors import UserError
+from regard.serve.access.api_keys import Key, Keys
 from regard.serve.settings import Settings
-
-if TYPE_CHECKING:
-    from regard.serve.access.api_keys import Key
 
 
 @expand_options
 def serve(
-    runs: Annotated[list[str], typer.Argument(help="Runs to serve; RUN=en-de if a run does not name its languages.")],
+    runs: Annotated[list[str], Argument(help="Runs to serve; RUN=en-de if a run does not name its languages.")],
     *,
     settings: Settings,
 ) -> None:
@@ -52,21 +51,21 @@ def _read_glossaries(arguments: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 keys = typer.Typer(help="API keys of the service: add, list, revoke.", no_args_is_help=True)
-KeysFile = Annotated[Path, typer.Option("--keys", "--file", help="Key file, the same as for `regard serve`.")]
+KeysFile = Annotated[Path, Option("--keys", "--file", help="Key file, the same as for `regard serve`.")]
 DEFAULT_KEYS_FILE = Path("keys.db")
 HEADER = ("key", "made", "minute", "hour", "day", "text", "note")
 
 
 @keys.command()
 def add(
-    note: Annotated[str, typer.Argument(help="A note for `list`, such as the owner.")] = "",
+    note: Annotated[str, Argument(help="A note for `list`, such as the owner.")] = "",
     req_limit: Annotated[
-        int | None, typer.Option(help="Requests per minute; default: the limit of the service.", min=-1)
+        int | None, Option(help="Requests per minute; default: the limit of the service.", min=-1)
     ] = None,
-    hourly_req_limit: Annotated[int | None, typer.Option(help="Requests per hour.", min=-1)] = None,
-    daily_req_limit: Annotated[int | None, typer.Option(help="Requests per day.", min=-1)] = None,
+    hourly_req_limit: Annotated[int | None, Option(help="Requests per hour.", min=-1)] = None,
+    daily_req_limit: Annotated[int | None, Option(help="Requests per day.", min=-1)] = None,
     char_limit: Annotated[
-        int | None, typer.Option(help="Characters per text; default: the limit of the service.", min=-1)
+        int | None, Option(help="Characters per text; default: the limit of the service.", min=-1)
     ] = None,
     file: KeysFile = DEFAULT_KEYS_FILE,
 ) -> None:
@@ -74,7 +73,6 @@ def add(
 
     Example: regard keys add "the wiki" --req-limit 120 --char-limit 5000
     """
-    from regard.serve.access.api_keys import Keys
 
     key = Keys.made(file).add(
         note,
@@ -92,7 +90,6 @@ def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
 
     Example: regard keys list --keys keys.db
     """
-    from regard.serve.access.api_keys import Keys
 
     rows = [HEADER, *map(_format_key_row, Keys(file).list())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -108,14 +105,13 @@ def _format_key_row(key: Key) -> tuple[str, ...]:
 
 @keys.command()
 def revoke(
-    key: Annotated[str, typer.Argument(help="First characters of the key, or the whole key.")],
+    key: Annotated[str, Argument(help="First characters of the key, or the whole key.")],
     file: KeysFile = DEFAULT_KEYS_FILE,
 ) -> None:
     """Revoke a key.
 
     Example: regard keys revoke 3f9a0c12
     """
-    from regard.serve.access.api_keys import Keys
 
     revoked = Keys(file).revoke(key)
     typer.echo(

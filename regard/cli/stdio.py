@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from regard.console import make_progress_bar
+from regard.data.readers.text import decode_line, iterate_lines
 from regard.errors import UserError
 
 STANDARD_INPUT = Path("-")
@@ -41,7 +43,6 @@ def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
 
     So a file of any size needs little memory, and a program that writes a line and waits gets its translation.
     """
-    from regard.data.readers.text import iterate_lines
 
     if len(files) > 1:
         raise UserError(f"name one file, not {len(files)}: {' '.join(map(str, files))}")
@@ -52,7 +53,6 @@ def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
 
 def iterate_stdin_lines() -> Iterator[str]:
     """Yield the lines of standard input, decoded."""
-    from regard.data.readers.text import decode_line
 
     for number, line in enumerate(_iterate_raw_lines(sys.stdin.fileno()), 1):
         yield decode_line(line, Path("standard input"), number)
@@ -112,7 +112,6 @@ def iterate_available_chunks(items: Iterable[T], max_items: int) -> Iterator[lis
 
 def show_item_progress(items: Iterable[T], description: str) -> Iterator[T]:
     """Yield the items with a progress bar that counts them, for streams of unknown length."""
-    from regard.console import make_progress_bar
 
     with make_progress_bar() as progress:
         yield from progress.track(items, task_id=progress.add_task(description, total=None, note=""))

@@ -9,10 +9,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
+from regard.console import log_message
 from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError
+from regard.recipes import (
+    SECTIONS,
+    describe_recipe,
+    get_task_name,
+    list_recipes,
+    parse_override,
+    read_recipe,
+    read_recipe_text,
+)
 
 OVERRIDE_PATTERN = re.compile(r"[A-Za-z_.]+ ?=.*", re.DOTALL)
 
@@ -32,7 +43,6 @@ class TrainCommand(TyperCommand):
 
 def _suggest_recipe_key(option: str) -> str | None:
     """Return the recipe key that an unknown option may mean: `training.steps` for `--steps`."""
-    from regard.recipes import SECTIONS, read_recipe
 
     defaults, name = read_recipe("default"), option.removeprefix("--").replace("-", "_")
     return next((f"{section}.{name}" for section in SECTIONS if name in defaults.get(section, {})), None)
@@ -57,25 +67,24 @@ def is_override(argument: str) -> bool:
 def train(
     data: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             help="One file that holds pairs (.tsv, .tmx, …) or two text files, source first; or several; and recipe "
             "keys as key=value. Recipes of other tasks take other data, such as a folder per label."
         ),
     ] = None,
-    dev: Annotated[list[Path] | None, typer.Option(help="Dev set, in the same form as DATA.", metavar="DATA…")] = None,
+    dev: Annotated[list[Path] | None, Option(help="Dev set, in the same form as DATA.", metavar="DATA…")] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Name of a recipe, or a YAML file; default: `default`.", show_default=False)
+        str | None, Option(help="Name of a recipe, or a YAML file; default: `default`.", show_default=False)
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/DATA-RECIPE.")] = None,
-    source: Annotated[str | None, typer.Option(help="Source language, for a file with several.")] = None,
-    target: Annotated[str | None, typer.Option(help="Target language.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out from its last checkpoint.")] = False,
+    out: Annotated[Path | None, Option(help="Folder of the run; default: runs/DATA-RECIPE.")] = None,
+    source: Annotated[str | None, Option(help="Source language, for a file with several.")] = None,
+    target: Annotated[str | None, Option(help="Target language.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Resume the run in --out from its last checkpoint.")] = False,
     init_from: Annotated[
-        Path | None, typer.Option(help="Fine-tune this run: start from its vocabularies, weights and recipe.")
+        Path | None, Option(help="Fine-tune this run: start from its vocabularies, weights and recipe.")
     ] = None,
     find_rate: Annotated[
-        bool,
-        typer.Option("--find-rate", help="Learning rate range test: try rising learning rates, suggest one, and exit."),
+        bool, Option("--find-rate", help="Learning rate range test: try rising learning rates, suggest one, and exit.")
     ] = False,
 ) -> None:
     """Train a model on your own text.
@@ -83,8 +92,6 @@ def train(
     Example: regard train de-en.tsv --recipe bahdanau2015 --out runs/mine model.size=256 training.steps=20000
     """
     from regard.api import train as run_training
-    from regard.console import log_message
-    from regard.recipes import get_task_name, parse_override
     from regard.tasks import get_task
 
     arguments = data or []
@@ -118,7 +125,6 @@ def train(
 @contextmanager
 def print_resume_command_on_interrupt(command: str) -> Iterator[None]:
     """On Ctrl-C or SIGTERM print how to resume, and exit with 128 plus the signal number."""
-    from regard.console import log_message
     from regard.training import Interrupted
 
     try:
@@ -143,15 +149,12 @@ def _suggest_learning_rate(
 
 
 def recipes(
-    name: Annotated[
-        str | None, typer.Argument(help="Print this recipe, or YAML file, with a comment on every key.")
-    ] = None,
+    name: Annotated[str | None, Argument(help="Print this recipe, or YAML file, with a comment on every key.")] = None,
 ) -> None:
     """List the recipes, or print one.
 
     Example: regard recipes luong2015-global > mine.yaml
     """
-    from regard.recipes import describe_recipe, list_recipes, read_recipe_text
 
     if name is not None:
         typer.echo(read_recipe_text(name), nl=False)

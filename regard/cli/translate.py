@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from regard.cli.options import (
     Beam,
@@ -22,6 +22,8 @@ from regard.cli.options import (
     split_runs,
 )
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks, read_line_chunks
+from regard.console import log_message, make_progress_bar
+from regard.data.readers.text import DECOMPRESSORS
 from regard.errors import UserError
 from regard.paths import format_json
 
@@ -34,21 +36,17 @@ LINES_PER_CHUNK = 512  # lines that are sorted by length together
 
 @expand_options
 def translate(
-    runs: Annotated[
-        list[Path], typer.Argument(help="One run, or several as an ensemble; then a file, or standard input.")
-    ],
+    runs: Annotated[list[Path], Argument(help="One run, or several as an ensemble; then a file, or standard input.")],
     beam: Beam = 5,
-    n_best: Annotated[int, typer.Option("--n-best", min=1, help="Translations per line, the best first.")] = 1,
+    n_best: Annotated[int, Option("--n-best", min=1, help="Translations per line, the best first.")] = 1,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per line: text, tokens, score, alignment.")
+        bool, Option("--json", help="One JSON object per line: text, tokens, score, alignment.")
     ] = False,
-    alignments: Annotated[str | None, typer.Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
+    alignments: Annotated[str | None, Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
     tags: Annotated[
-        bool, typer.Option("--tags", help="Keep inline tags and placeholders, placed by word alignment.")
+        bool, Option("--tags", help="Keep inline tags and placeholders, placed by word alignment.")
     ] = False,
-    domain: Annotated[
-        str | None, typer.Option(help="Domain tag of the text, for a model trained with data.tags.")
-    ] = None,
+    domain: Annotated[str | None, Option(help="Domain tag of the text, for a model trained with data.tags.")] = None,
     *,
     search: SearchArguments,
     engine_options: EngineOptions,
@@ -57,7 +55,6 @@ def translate(
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
-    from regard.console import log_message
 
     if alignments not in (None, "pharaoh"):
         raise UserError(f"--alignments must be 'pharaoh', not {alignments!r}")
@@ -73,11 +70,7 @@ def translate(
         raise UserError(f"{document} is a document; --json, --alignments and --n-best are for lines of text")
     output_format = "json" if as_json else "pharaoh" if alignments else "text"
     translation_options = search.parse(
-        beam=beam,
-        n_best=n_best,
-        alignments=output_format != "text",
-        tags=tags or document is not None,
-        domain=domain,
+        beam=beam, n_best=n_best, alignments=output_format != "text", tags=tags or document is not None, domain=domain
     )
     open_translator = partial(engine_options.open_translator, folders, translation_options)
     if document:
@@ -97,7 +90,6 @@ def translate(
 
 def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Translation]]:
     """Yield the chunks; show a progress bar of lines unless the translations go to the terminal."""
-    from regard.console import make_progress_bar
 
     if sys.stdout.isatty():
         yield from chunks
@@ -244,7 +236,6 @@ def find_document(files: Sequence[Path]) -> Path | None:
 
 def check_lines_of_text(files: Sequence[Path]) -> None:
     """Raise UserError for files without lines of text: markup, compressed documents, binary formats."""
-    from regard.data.readers.text import DECOMPRESSORS
     from regard.documents import DOCUMENT_EXTENSIONS
 
     for file in files:
@@ -276,7 +267,6 @@ def write_translated_document(
     path: Path, translate_chunks: TranslateChunks, languages: tuple[str | None, str | None]
 ) -> None:
     """Translate a document to standard output; raise UserError if it declares other languages."""
-    from regard.console import log_message
     from regard.documents import ZIP_PARSERS, translate_document
 
     if path.suffix.lower() in ZIP_PARSERS and sys.stdout.isatty():

@@ -14,16 +14,19 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from regard.cli.options import EngineOptions, TranslateChunks
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks
 from regard.cli.translate import LINES_PER_CHUNK, show_line_progress
+from regard.console import is_terminal, log_message
+from regard.data.readers.text import Pair
 from regard.errors import UserError, short_repr
 from regard.paths import write_atomically
+from regard.runs import Run
 from regard.runs.run import lock_file
 
 if TYPE_CHECKING:
-    from regard.data.readers.text import Pair
     from regard.translate import Options, Translation
 
 
@@ -138,9 +141,9 @@ LANGUAGE_KEYS = ("source", "target")  # of a job
 CHUNKS_PER_LOG_LINE = 20  # without a terminal for a progress bar
 
 Out = Annotated[
-    Path | None, typer.Option(help="Output .tsv file, renamed to this name when complete; default: standard output.")
+    Path | None, Option(help="Output .tsv file, renamed to this name when complete; default: standard output.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume the same command after an interruption.")]
+Resume = Annotated[bool, Option("--resume", help="Resume the same command after an interruption.")]
 
 PairMaker = Callable[["Pair", list[str]], Iterable[tuple[str, str]]]  # pair, translations of its source -> new pairs
 
@@ -165,7 +168,6 @@ class TranslatedPairsJob:
 
     def run(self, pairs: Iterator[Pair], source_column: int, make_pairs: PairMaker) -> None:
         """Translate the source of each pair and write new pairs, which have that source in `source_column`."""
-        from regard.console import log_message
 
         open_translator = self.engine_options.open_translator
         with self._open_output() as output:
@@ -200,7 +202,6 @@ class TranslatedPairsJob:
 
     def _open_output(self) -> ResumableFile | nullcontext[None]:
         """Open the output file, new or resumed; None for standard output."""
-        from regard.runs import Run
 
         if self.out is None:
             return nullcontext(None)
@@ -267,7 +268,6 @@ def _make_rows(
 
 def _log_progress(counts: Counter[str]) -> None:
     """Log the progress from time to time if there is no terminal."""
-    from regard.console import is_terminal, log_message
 
     if not is_terminal() and counts["lines"] % (CHUNKS_PER_LOG_LINE * LINES_PER_CHUNK) == 0:
         log_message(f"line {counts['lines']:,}, {counts['pairs']:,} pairs")
