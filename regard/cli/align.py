@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +11,11 @@ import typer
 from typer import Argument, Option
 
 from regard.cli import options
-from regard.cli.options import load_pairs, split_runs
-from regard.cli.stdio import restore_default_sigpipe
+from regard.cli.options import load_pairs, read_languages, split_runs
+from regard.cli.stdio import iterate_chunks, restore_default_sigpipe
 from regard.cli.translate import make_alignment_dict
 from regard.console import log_message
-from regard.data.readers.text import Pair
+from regard.data.readers.text import Pair, format_pharaoh
 from regard.errors import UserError
 from regard.paths import format_json
 from regard.runs import Run
@@ -52,13 +51,11 @@ def align(
 
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
-    from regard.evaluate import compute_alignment_score, format_pharaoh, grow_diag_final_and, read_gold_alignments
+    from regard.evaluate import compute_alignment_score, grow_diag_final_and, read_gold_alignments
     from regard.translate import load
 
     restore_default_sigpipe()
     folders, files = split_runs(paths)
-    if not files:
-        raise UserError("nothing to align: name, after the run, one file that holds pairs or two text files")
     corpus = load_pairs(folders, files, source, target)
     gold_alignments = read_gold_alignments(gold, corpus, gold_first) if gold else None
     if choose_head:
@@ -70,22 +67,21 @@ def align(
         _check_directions(folders[0], symmetrize)
     translator, backward = load(*folders), load(symmetrize) if symmetrize else None
     all_links = []
-    remaining = iter(corpus)
-    while chunk := list(islice(remaining, PAIRS_PER_CHUNK)):
-        scored = translator.score_pairs(chunk)
+    for chunk in iterate_chunks(corpus, PAIRS_PER_CHUNK):
         backward_alignments = (
             backward.align([(pair.target, pair.source) for pair in chunk]) if backward else [None] * len(chunk)
         )
-        for pair, scored_target, backward_alignment in zip(chunk, scored, backward_alignments, strict=True):
-            alignment = translator.align_scored_pair(pair, scored_target)
+        for pair, scored, backward_alignment in zip(
+            chunk, translator.score_pairs(chunk), backward_alignments, strict=True
+        ):
+            alignment = translator.align_scored_pair(pair, scored)
             if alignment is None or (backward is not None and backward_alignment is None):
                 raise UserError(f"{folders[0] if alignment is None else symmetrize} has no attention to align with")
             links = set(alignment.pairs)
             if backward_alignment is not None:
                 links = grow_diag_final_and(links, {(right, left) for left, right in backward_alignment.pairs})
-            if gold_alignments is not None:
-                all_links.append(links)
-            score = round(scored_target.hypothesis.log_prob, 6)
+            all_links.append(links)
+            score = round(scored.hypothesis.log_prob, 6)
             document = {**make_alignment_dict(alignment), "pairs": sorted(links), "score": score}
             sys.stdout.write((format_json(document) if as_json else format_pharaoh(links)) + "\n")
         sys.stdout.flush()
@@ -96,14 +92,11 @@ def align(
 
 def _check_directions(forward: Path, backward: Path) -> None:
     """Raise UserError if the second run does not translate in the opposite direction."""
-
-    directions = [
-        [Run(folder).read_config()["data"].get(side) for side in ("source", "target")] for folder in (forward, backward)
-    ]
-    if all(map(all, directions)) and directions[0] != directions[1][::-1]:
+    languages, opposite = read_languages(forward), read_languages(backward)
+    if all(languages + opposite) and languages != opposite[::-1]:
         raise UserError(
-            f"--symmetrize needs a run of the opposite direction: {forward} is {' to '.join(directions[0])}, "
-            f"{backward} {' to '.join(directions[1])}"
+            f"--symmetrize needs a run of the opposite direction: {forward} is {languages[0]} to {languages[1]}, "
+            f"{backward} {opposite[0]} to {opposite[1]}"
         )
 
 

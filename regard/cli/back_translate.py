@@ -52,7 +52,6 @@ def back_translate(
 
     Example: regard data back-translate runs/de-en news.de.gz --out back.tsv --sample
     """
-
     folders, files = split_runs(paths)
     if len(files) > 1:
         raise UserError(f"name one text file, not {len(files)}: {' '.join(map(str, files))}")

@@ -171,7 +171,6 @@ def clean(
 
 def _choose_script(name: str, detected: str | None) -> str | None:
     """Return the script that one side must have; None: any script."""
-
     return detected if name == AUTO else None if name == ANY else check_script_name(name)
 
 

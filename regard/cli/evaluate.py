@@ -130,7 +130,6 @@ def _format_value(value: Any, is_nested: bool = False) -> str:
 
 def _read_hypotheses(path: Path, corpus: Sequence[Pair]) -> list[str]:
     """Read a file of translations, one line per pair."""
-
     hypotheses = list(iterate_lines(path))
     if len(hypotheses) != len(corpus):
         raise UserError(f"{path} has {len(hypotheses)} lines for {len(corpus)} pairs; it needs one line per pair")

@@ -14,7 +14,6 @@ from typer import Option
 
 from regard.data.languages import LanguageError, are_different_languages
 from regard.data.readers import dispatch
-from regard.data.readers.dispatch import make_empty_corpus_error
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.runs import Run
@@ -140,7 +139,6 @@ def _parse_length_penalty(argument: str) -> LengthPenalty:
 
 def read_two_column_file(path: Path | None) -> dict[str, str]:
     """Read a glossary or dictionary: term, tab, translation, one per line."""
-
     if path is None:
         return {}
     entries = {}
@@ -258,7 +256,6 @@ def read_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, 
 
 def resolve_languages(runs: Sequence[Path], source: str | None, target: str | None) -> tuple[str | None, str | None]:
     """Return the languages to read pairs in: those of `--source` and `--target`, else those of the runs, else None."""
-
     direction = _find_direction(runs)
     for option, given, known in zip(("--source", "--target"), (source, target), direction, strict=True):
         if are_different_languages(given, known):
@@ -268,27 +265,31 @@ def resolve_languages(runs: Sequence[Path], source: str | None, target: str | No
 
 def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, target: str | None) -> list[Pair]:
     """Return what `read_pairs` yields; no pair at all is a UserError."""
-
     if not files:
         raise UserError("no sentence pairs: name, after the run, one file that holds pairs or two text files")
     pairs = list(read_pairs(runs, files, source, target))
     if not any(pair.source.strip() and pair.target.strip() for pair in pairs):
-        raise make_empty_corpus_error(files)
+        raise dispatch.make_empty_corpus_error(files)
     return pairs
 
 
-def _find_direction(runs: Sequence[Path]) -> tuple[str | None, str | None]:
-    """Return the languages of the runs, None where the first does not name them."""
+def read_languages(run: Path) -> tuple[str | None, str | None]:
+    """Return the source and the target language of a run, None where its config does not name it."""
+    data = Run(run).read_config()["data"]
+    return data.get("source"), data.get("target")
 
-    directions = [[Run(run).read_config()["data"].get(side) for side in ("source", "target")] for run in runs]
-    first = directions[0]
-    for run, other in zip(runs, directions, strict=True):
-        if any(are_different_languages(*sides) for sides in zip(first, other, strict=True)):
+
+def _find_direction(runs: Sequence[Path]) -> tuple[str | None, str | None]:
+    """Return the languages of the runs; raise UserError if they differ."""
+    first = read_languages(runs[0])
+    for run in runs[1:]:
+        other = read_languages(run)
+        if any(map(are_different_languages, first, other)):
             raise UserError(
                 f"{runs[0]} translates from {first[0]} into {first[1]}, {run} from {other[0]} into {other[1]}: one "
                 f"test set does not fit both"
             )
-    return first[0], first[1]
+    return first
 
 
 def _describe_direction(run: Path, direction: tuple[str | None, str | None]) -> str:

@@ -95,8 +95,6 @@ def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | 
     from regard.translate import load
 
     runs, files = split_runs(paths)
-    if not files:
-        raise UserError("no test set: name, after the runs, one file that holds pairs or two text files")
     corpus = load_pairs(runs, files, source, target)
     sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
     warn_about_bleu(references, resolve_languages(runs, source, target)[1])

@@ -37,7 +37,6 @@ def runs(
 
     Example: regard runs runs --sort loss --differences
     """
-
     sort_key = SORT_KEYS.get(sort)
     if sort_key is None:
         raise UserError(f"--sort must be one of {', '.join(SORT_KEYS)}, not {sort!r}")

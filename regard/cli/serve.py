@@ -73,7 +73,6 @@ def add(
 
     Example: regard keys add "the wiki" --req-limit 120 --char-limit 5000
     """
-
     key = Keys.made(file).add(
         note,
         req_limit=req_limit,
@@ -90,7 +89,6 @@ def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
 
     Example: regard keys list --keys keys.db
     """
-
     rows = [HEADER, *map(_format_key_row, Keys(file).list())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
@@ -112,7 +110,6 @@ def revoke(
 
     Example: regard keys revoke 3f9a0c12
     """
-
     revoked = Keys(file).revoke(key)
     typer.echo(
         f"{revoked.id}{f' ({revoked.note})' if revoked.note else ''} is revoked; the service refuses it from now on"

@@ -43,7 +43,6 @@ def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
 
     So a file of any size needs little memory, and a program that writes a line and waits gets its translation.
     """
-
     if len(files) > 1:
         raise UserError(f"name one file, not {len(files)}: {' '.join(map(str, files))}")
     if files and files[0] != STANDARD_INPUT:
@@ -53,7 +52,6 @@ def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
 
 def iterate_stdin_lines() -> Iterator[str]:
     """Yield the lines of standard input, decoded."""
-
     for number, line in enumerate(_iterate_raw_lines(sys.stdin.fileno()), 1):
         yield decode_line(line, Path("standard input"), number)
 
@@ -112,6 +110,5 @@ def iterate_available_chunks(items: Iterable[T], max_items: int) -> Iterator[lis
 
 def show_item_progress(items: Iterable[T], description: str) -> Iterator[T]:
     """Yield the items with a progress bar that counts them, for streams of unknown length."""
-
     with make_progress_bar() as progress:
         yield from progress.track(items, task_id=progress.add_task(description, total=None, note=""))

@@ -43,7 +43,6 @@ class TrainCommand(TyperCommand):
 
 def _suggest_recipe_key(option: str) -> str | None:
     """Return the recipe key that an unknown option may mean: `training.steps` for `--steps`."""
-
     defaults, name = read_recipe("default"), option.removeprefix("--").replace("-", "_")
     return next((f"{section}.{name}" for section in SECTIONS if name in defaults.get(section, {})), None)
 
@@ -155,7 +154,6 @@ def recipes(
 
     Example: regard recipes luong2015-global > mine.yaml
     """
-
     if name is not None:
         typer.echo(read_recipe_text(name), nl=False)
         return

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePath
@@ -23,7 +23,7 @@ from regard.cli.options import (
 )
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks, read_line_chunks
 from regard.console import log_message, make_progress_bar
-from regard.data.readers.text import DECOMPRESSORS
+from regard.data.readers.text import DECOMPRESSORS, format_pharaoh
 from regard.errors import UserError
 from regard.paths import format_json
 
@@ -55,7 +55,6 @@ def translate(
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
-
     if alignments not in (None, "pharaoh"):
         raise UserError(f"--alignments must be 'pharaoh', not {alignments!r}")
     if alignments and as_json:
@@ -81,16 +80,14 @@ def translate(
     with exit_on_broken_pipe(), open_translator() as translate_chunks:
         for translations in show_line_progress(translate_chunks(chunks)):
             writer.write(translations)
-    counts = writer.counts
-    if counts.truncated:
-        log_message(f"{counts.truncated} of {counts.total:,} translations were cut off at the maximum length")
+    if cut_off := writer.counts["cut off"]:
+        log_message(f"{cut_off} of {writer.counts['total']:,} translations were cut off at the maximum length")
     for warning in writer.iterate_warnings():
         log_message(f"warning: {warning}")
 
 
 def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Translation]]:
     """Yield the chunks; show a progress bar of lines unless the translations go to the terminal."""
-
     if sys.stdout.isatty():
         yield from chunks
         return
@@ -101,27 +98,22 @@ def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Tra
             progress.advance(task, len(chunk))
 
 
-@dataclass
-class TranslationCounts:
-    """Numbers of translations, for warnings."""
+class TranslationCounts(Counter[str]):
+    """Numbers of translations for warnings; with --tags, a text of tags alone is empty."""
 
-    tags: bool = False  # with --tags, a text of tags alone is empty
-    total: int = 0
-    truncated: int = 0  # cut off at the maximum length
-    sources: int = 0  # with text
-    empty: int = 0  # of sources with text
-    unaligned: int = 0  # with unaligned tags
-    untranslated: int = 0  # with sentences of the source
+    def __init__(self, tags: bool = False) -> None:
+        super().__init__()
+        self.tags = tags
 
     def add(self, translation: Translation) -> None:
         """Count a translation."""
-        has_text = self._has_text(translation.source)
-        self.total += 1
-        self.truncated += not translation.ended
-        self.sources += has_text
-        self.empty += has_text and not self._has_text(translation.text)
-        self.unaligned += translation.unaligned_tags > 0
-        self.untranslated += translation.untranslated > 0
+        has_source = self._has_text(translation.source)
+        self["total"] += 1
+        self["cut off"] += not translation.ended
+        self["sources"] += has_source
+        self["empty"] += has_source and not self._has_text(translation.text)
+        self["with unaligned tags"] += translation.unaligned_tags > 0
+        self["with untranslated sentences"] += translation.untranslated > 0
 
     def _has_text(self, text: str) -> bool:
         """Return True if there is more than white space and, with --tags, tags."""
@@ -133,10 +125,10 @@ class TranslationCounts:
         """Yield a warning for unaligned tags and untranslated sentences."""
         from regard.translate import describe_unaligned_tags, describe_untranslated
 
-        if self.unaligned:
-            yield describe_unaligned_tags(self.unaligned, self.total)
-        if self.untranslated:
-            yield describe_untranslated(self.untranslated, self.total)
+        if self["with unaligned tags"]:
+            yield describe_unaligned_tags(self["with unaligned tags"], self["total"])
+        if self["with untranslated sentences"]:
+            yield describe_untranslated(self["with untranslated sentences"], self["total"])
 
 
 class TranslationWriter:
@@ -157,9 +149,9 @@ class TranslationWriter:
     def iterate_warnings(self) -> Iterator[str]:
         """Yield a warning for empty translations, unaligned tags and untranslated sentences."""
         counts = self.counts
-        if counts.empty:
-            which = f"{counts.empty:,} of" if counts.empty < counts.sources else "all"
-            yield f"{which} {counts.sources:,} translations are empty"
+        if counts["empty"]:
+            which = f"{counts['empty']:,} of" if counts["empty"] < counts["sources"] else "all"
+            yield f"{which} {counts['sources']:,} translations are empty"
         yield from counts.iterate_warnings()
 
     def _format_lines(self, best: Translation) -> list[str]:
@@ -172,17 +164,12 @@ class TranslationWriter:
         return [self._format_row(translation) for translation in (best, *best.alternatives)]
 
     def _format_row(self, translation: Translation) -> str:
-        """Return one translation as one line."""
+        """Return one translation as one line; the links are empty if the model has no attention."""
         text = translation.text.replace("\n", " ").replace("\r", " ")  # one output line per input line
-        parts = [str(self.counts.total), text, f"{translation.score:.4f}"] if self.n_best > 1 else [text]
-        return " ||| ".join([*parts, _format_links(translation)] if self.output_format == "pharaoh" else parts)
-
-
-def _format_links(translation: Translation) -> str:
-    """Return the word links in Pharaoh format; empty if the model has no attention."""
-    from regard.evaluate import format_pharaoh
-
-    return format_pharaoh(translation.alignment.pairs) if translation.alignment else ""
+        parts = [str(self.counts["total"]), text, f"{translation.score:.4f}"] if self.n_best > 1 else [text]
+        if self.output_format == "pharaoh":
+            parts.append(format_pharaoh(translation.alignment.pairs) if translation.alignment else "")
+        return " ||| ".join(parts)
 
 
 def make_translation_dict(translation: Translation) -> dict[str, Any]:
@@ -206,50 +193,37 @@ def make_alignment_dict(alignment: Alignment) -> dict[str, Any]:
 TEXTS_PER_CHUNK = 512  # texts that are sorted by length together
 BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"  # of UTF-8 and UTF-16
 # Unsupported formats whose lines are not lines of text; without suffixes that are language codes, as in `corpus.ps`.
-UNSUPPORTED_TEXT_SUFFIXES = frozenset(
-    (
-        *(".adoc", ".csv", ".dita", ".fodt", ".ftl", ".ini", ".ipynb", ".json", ".json5", ".jsonl"),
-        *(".mdx", ".plist", ".pot", ".properties", ".resx", ".rst", ".sbv", ".strings", ".svg", ".tbx"),
-        *(".tex", ".tmx", ".toml", ".tsv", ".ttml", ".ttx", ".txlf", ".txml", ".xml", ".yaml", ".yml"),
-    )
+UNSUPPORTED_TEXT_SUFFIXES = (
+    *(".adoc", ".csv", ".dita", ".fodt", ".ftl", ".ini", ".ipynb", ".json", ".json5", ".jsonl"),
+    *(".mdx", ".plist", ".pot", ".properties", ".resx", ".rst", ".sbv", ".strings", ".svg", ".tbx"),
+    *(".tex", ".tmx", ".toml", ".tsv", ".ttml", ".ttx", ".txlf", ".txml", ".xml", ".yaml", ".yml"),
 )
-UNSUPPORTED_BINARY_SUFFIXES = frozenset(  # and RTF, which has no lines of plain text either
-    (
-        *(".doc", ".docm", ".idml", ".indd", ".mqxlz", ".numbers", ".odg", ".ods", ".pages", ".parquet", ".pdf"),
-        *(".ppsx", ".ppt", ".pptm", ".rtf", ".sdlppx", ".sdltm", ".xls", ".xlsm", ".xlsx", ".xlz", ".zip"),
-    )
+UNSUPPORTED_BINARY_SUFFIXES = (  # and RTF, which has no lines of plain text either
+    *(".doc", ".docm", ".idml", ".indd", ".mqxlz", ".numbers", ".odg", ".ods", ".pages", ".parquet", ".pdf"),
+    *(".ppsx", ".ppt", ".pptm", ".rtf", ".sdlppx", ".sdltm", ".xls", ".xlsm", ".xlsx", ".xlz", ".zip"),
 )
 
 
 def find_document(files: Sequence[Path]) -> Path | None:
-    """Return the file if it is a document, None if files are plain text; raise UserError for unsupported formats."""
+    """Return the file if it is a document, None if files are lines of text; raise UserError for unsupported formats."""
     from regard.documents import DOCUMENT_EXTENSIONS
 
-    document = next(
-        (file for file in files if file.suffix.lower() in DOCUMENT_EXTENSIONS and file.suffix.lower() != ".txt"), None
-    )
-    check_lines_of_text([file for file in files if file.suffix.lower() not in DOCUMENT_EXTENSIONS])
-    if document and len(files) > 1:
-        raise UserError(f"name one document, not {len(files)} files: {' '.join(map(str, files))}")
-    return document
-
-
-def check_lines_of_text(files: Sequence[Path]) -> None:
-    """Raise UserError for files without lines of text: markup, compressed documents, binary formats."""
-    from regard.documents import DOCUMENT_EXTENSIONS
-
+    documents = []
     for file in files:
         suffix = file.suffix.lower()
-        if suffix in DECOMPRESSORS:
-            inner = PurePath(file.stem).suffix.lower()
-            if inner in UNSUPPORTED_TEXT_SUFFIXES or (inner in DOCUMENT_EXTENSIONS and inner != ".txt"):
-                raise UserError(f"{file} is a compressed {inner} file and not lines of text; decompress it first")
-            continue
+        inner = PurePath(file.stem).suffix.lower() if suffix in DECOMPRESSORS else ""
         reason = f"{file} is not in a supported document format: {', '.join(sorted(DOCUMENT_EXTENSIONS))}"
-        if suffix in UNSUPPORTED_BINARY_SUFFIXES:
+        if suffix in DOCUMENT_EXTENSIONS:
+            documents += [file] if suffix != ".txt" else []
+        elif inner in UNSUPPORTED_TEXT_SUFFIXES or (inner in DOCUMENT_EXTENSIONS and inner != ".txt"):
+            raise UserError(f"{file} is a compressed {inner} file and not lines of text; decompress it first")
+        elif suffix in UNSUPPORTED_BINARY_SUFFIXES:
             raise UserError(f"{reason}; convert it to one of them first, such as .docx, .html or .txt")
-        if suffix in UNSUPPORTED_TEXT_SUFFIXES or (suffix not in DOCUMENT_EXTENSIONS and _is_xml(file)):
+        elif suffix in UNSUPPORTED_TEXT_SUFFIXES or (suffix not in DECOMPRESSORS and _is_xml(file)):
             raise UserError(f"{reason}; to translate it line by line like plain text: regard translate RUN < {file}")
+    if documents and len(files) > 1:
+        raise UserError(f"name one document, not {len(files)} files: {' '.join(map(str, files))}")
+    return documents[0] if documents else None
 
 
 def _is_xml(path: Path) -> bool:
@@ -271,10 +245,7 @@ def write_translated_document(
 
     if path.suffix.lower() in ZIP_PARSERS and sys.stdout.isatty():
         raise UserError(f"{path} is binary; redirect the output to a file: > {path.stem}-2{path.suffix}")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    content = path.read_bytes()
 
     def warn(message: str) -> None:
         log_message(f"warning: {message}")

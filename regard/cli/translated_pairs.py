@@ -168,7 +168,6 @@ class TranslatedPairsJob:
 
     def run(self, pairs: Iterator[Pair], source_column: int, make_pairs: PairMaker) -> None:
         """Translate the source of each pair and write new pairs, which have that source in `source_column`."""
-
         open_translator = self.engine_options.open_translator
         with self._open_output() as output:
             counts = Counter[str]()
@@ -202,7 +201,6 @@ class TranslatedPairsJob:
 
     def _open_output(self) -> ResumableFile | nullcontext[None]:
         """Open the output file, new or resumed; None for standard output."""
-
         if self.out is None:
             return nullcontext(None)
         runs = [Run(folder.resolve()) for folder in self.folders]
@@ -268,7 +266,6 @@ def _make_rows(
 
 def _log_progress(counts: Counter[str]) -> None:
     """Log the progress from time to time if there is no terminal."""
-
     if not is_terminal() and counts["lines"] % (CHUNKS_PER_LOG_LINE * LINES_PER_CHUNK) == 0:
         log_message(f"line {counts['lines']:,}, {counts['pairs']:,} pairs")
 
