@@ -80,7 +80,8 @@ def align(
             links = set(alignment.pairs)
             if backward_alignment is not None:
                 links = grow_diag_final_and(links, {(right, left) for left, right in backward_alignment.pairs})
-            all_links.append(links)
+            if gold_alignments is not None:
+                all_links.append(links)
             score = round(scored.hypothesis.log_prob, 6)
             document = {**make_alignment_dict(alignment), "pairs": sorted(links), "score": score}
             sys.stdout.write((format_json(document) if as_json else format_pharaoh(links)) + "\n")

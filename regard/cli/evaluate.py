@@ -66,13 +66,15 @@ def evaluate(
             translations[str(path)] = _read_hypotheses(path, corpus)
             reports.append({"system": str(path), **_score_hypotheses(translations[str(path)], corpus, lowercase)})
     else:
+        from regard.tasks import get_task  # imports PyTorch
+
         folders, files = split_runs(paths)
-        if _is_predictor_run(folders[0]):
+        if get_task(Run(folders[0]).read_config()).command == "predict":
             translation_only = {"--gold": gold, "--beam": beam, "--lowercase": lowercase}
             for name, value in {**translation_only, "--source": source, "--target": target}.items():
                 if value:
                     raise UserError(f"{name} is for runs that translate, but {folders[0]} does not")
-            typer.echo(_evaluate_predictors(paths, as_json))
+            typer.echo(_evaluate_predictors(folders, files, as_json))
             return
         corpus = load_pairs(folders, files, source, target)
         target = resolve_languages(folders, source, target)[1]
@@ -93,18 +95,10 @@ def evaluate(
         typer.echo("\n\n".join(map(_format_report, reports)))
 
 
-def _is_predictor_run(folder: Path) -> bool:
-    """Return True if the task of a run is not translation."""
-    from regard.tasks import get_task
-
-    return get_task(Run(folder).read_config()).command == "predict"
-
-
-def _evaluate_predictors(paths: Sequence[Path], as_json: bool) -> str:
-    """Evaluate runs of other tasks than translation; a folder that is not a run is data."""
+def _evaluate_predictors(folders: Sequence[Path], files: Sequence[Path], as_json: bool) -> str:
+    """Evaluate runs of other tasks than translation, whose data may be folders."""
     from regard.api import load
 
-    folders, files = ([path for path in paths if Run(path).exists == is_run] for is_run in (True, False))
     if not files:
         raise UserError("no test set: name, after the run, data with the right answers")
     reports = [{"system": str(folder), **load(folder).evaluate(files)} for folder in folders]

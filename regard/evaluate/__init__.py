@@ -8,17 +8,10 @@ from regard.evaluate.alignment_error_rate import (
     compute_alignment_score,
     read_gold_alignments,
 )
-from regard.evaluate.label_metrics import (
-    ConfusionMatrix,
-    are_chunk_labels,
-    count_chunks,
-    find_chunks,
-    sum_chunk_counts,
-)
+from regard.evaluate.label_metrics import ConfusionMatrix, are_chunk_labels, count_chunks, sum_chunk_counts
 from regard.evaluate.symmetrization import grow_diag_final_and
 from regard.evaluate.translation_metrics import (
     LengthGroup,
-    MetricScore,
     TranslationScores,
     bleu,
     bleu_by_length,
@@ -35,7 +28,6 @@ __all__ = [
     "GoldAlignment",
     "LengthGroup",
     "Link",
-    "MetricScore",
     "TranslationScores",
     "aer",
     "are_chunk_labels",
@@ -45,7 +37,6 @@ __all__ = [
     "compare_systems",
     "compute_alignment_score",
     "count_chunks",
-    "find_chunks",
     "find_nearest_translation",
     "format_pharaoh",
     "grow_diag_final_and",

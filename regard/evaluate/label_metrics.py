@@ -39,22 +39,16 @@ class ConfusionMatrix(NamedTuple):
     @property
     def rows_by_gold_label(self) -> dict[int, dict[int, int]]:
         """For each gold label the counts of predicted labels, without those that are 0."""
-        gold_labels = sorted({gold for gold, _ in self.counts})
-        return {
-            gold: {label: self.counts[gold, label] for label in self.labels if (gold, label) in self.counts}
-            for gold in gold_labels
-        }
+        rows: dict[int, dict[int, int]] = {}
+        for (gold, predicted), count in sorted(self.counts.items()):
+            rows.setdefault(gold, {})[predicted] = count
+        return rows
 
     @property
     def accuracy(self) -> float:
         """Fraction of correct predictions, in percent."""
         num_correct = sum(count for (gold, predicted), count in self.counts.items() if gold == predicted)
-        return _percent(num_correct, self.num_examples)
-
-    @property
-    def num_examples(self) -> int:
-        """Number of predictions."""
-        return sum(self.counts.values())
+        return _percent(num_correct, sum(self.counts.values()))
 
     @property
     def macro_f1(self) -> float:
