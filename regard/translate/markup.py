@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from regard.tag_pairs import TagHalf, match_tag_pairs
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER, unescape_html
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
@@ -154,36 +155,60 @@ class EndFinder:
 
 def parse_inline_markup(text: str, is_markup: bool, protected_span: re.Pattern[str] = PROTECTED_SPAN) -> InlineMarkup:
     """Parse a block without block tags; `protected_span` matches what is removed."""
-    root = TagNode("", 0, " ")
-    stack, plain, position = [root], "", 0
+    spans = list(_iterate_protected_spans(text, protected_span))
+    tags = list(map(_parse_tag_half, spans))
+    partners = match_tag_pairs(tags, MAX_TAG_DEPTH)
     added_spaces = _find_added_space_positions(text) if is_markup else frozenset()
-    while match := protected_span.search(text, position):
-        match = _expand_to_url_element(text, match)
-        plain += _decode_entities(text[position : match.start()], is_markup)
-        position = match.end()
-        is_added = match.start() in added_spaces, position in added_spaces
+    stack, plain, position = [TagNode("", 0)], "", 0
+    for index, (span, tag) in enumerate(zip(spans, tags, strict=True)):
+        plain += _decode_entities(text[position : span.start()], is_markup)
+        position = span.end()
+        is_added = span.start() in added_spaces, position in added_spaces
         if is_added[0] and not plain[-1:].isspace():
             plain += " "
-        groups = match.groupdict()
-        name = (groups.get("name") or "").lower()
-        if groups.get("close"):
-            _close_tag(stack, match[0], name, len(plain), is_added[1])
+        partner = partners.get(index, -1)
+        if 0 <= partner < index:
+            closed = stack.pop()
+            closed.end, closed.added_spaces = len(plain), (closed.added_spaces[0], is_added[1])
             plain += " " if is_added[1] else ""
-        elif name and not groups["alone"] and name not in VOID_ELEMENTS and len(stack) <= MAX_TAG_DEPTH:
-            node = TagNode(match[0], len(plain), "?", added_spaces=(is_added[0], False))
-            stack[-1].children.append(node)
+            continue
+        node = TagNode(span[0], len(plain), added_spaces=(is_added[0], is_added[0] and not tag.key))
+        stack[-1].children.append(node)
+        if partner > index:
+            node.closing = spans[partner][0]
             stack.append(node)
-        else:
-            before, after = text[match.start() - 1 : match.start()], text[position : position + 1]
-            length_before = len(plain)
-            plain = _add_standalone_tag(stack[-1], match[0], plain, before, after)
-            stack[-1].children[-1].added_spaces = is_added[0], is_added[0]
-            if len(plain) < length_before:
-                _clamp_positions(root.children, len(plain))
+        elif not tag.key:
+            before, after = text[span.start() - 1 : span.start()], text[position : position + 1]
+            node.spaces_around = before.isspace(), after.isspace()
+            if plain[-1:].isspace() and not (after.isspace() or is_word_start(after)):
+                plain = plain[:-1]  # punctuation behind it, or the end, follows the word before
+                _clamp_positions(stack[0].children, len(plain))
+            elif plain[-1:].isalnum() and after.isalnum():
+                plain += " "
+                node.start = len(plain)
             position += after.isspace() and (not plain or plain[-1].isspace())  # keep one of two spaces
-    for node in stack[1:]:  # never closed: standalone
-        node.closing = ""
-    return InlineMarkup(plain + _decode_entities(text[position:], is_markup), _flatten_unclosed_tags(root.children))
+        elif tag.closes and is_added[1]:
+            plain += " "
+    return InlineMarkup(plain + _decode_entities(text[position:], is_markup), stack[0].children)
+
+
+def _iterate_protected_spans(text: str, protected_span: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """Yield tags, placeholders and URLs, and elements whose text is only a URL."""
+    position = 0
+    while match := protected_span.search(text, position):
+        span = _expand_to_url_element(text, match)
+        yield span
+        position = span.end()
+
+
+def _parse_tag_half(span: re.Match[str]) -> TagHalf:
+    """Return a tag as half of a pair; the key of a standalone tag, a placeholder and a URL is empty."""
+    groups = span.groupdict()
+    name = (groups.get("name") or "").lower()
+    if groups.get("close"):
+        return TagHalf(name, opens=False, closes=True)
+    is_standalone = name in VOID_ELEMENTS or bool(groups.get("alone"))
+    return TagHalf("" if is_standalone else name, opens=True, closes=False)
 
 
 def _find_added_space_positions(text: str) -> frozenset[int]:
@@ -217,32 +242,6 @@ def _decode_entities(text: str, is_markup: bool) -> str:
     return unescape_html(text) if is_markup else text
 
 
-def _close_tag(stack: list[TagNode], tag_text: str, name: str, position: int, added_space: bool) -> None:
-    """Close the innermost open tag of that name; without one, the closing tag is standalone."""
-    for depth in range(len(stack) - 1, 0, -1):
-        opening = TAG.fullmatch(stack[depth].opening)
-        if opening and opening["name"].lower() == name:
-            for node in stack[depth + 1 :]:
-                node.closing = ""
-            closed = stack[depth]
-            closed.closing, closed.end, closed.added_spaces = tag_text, position, (closed.added_spaces[0], added_space)
-            del stack[depth:]
-            return
-    stack[-1].children.append(TagNode(tag_text, position))
-
-
-def _add_standalone_tag(parent: TagNode, tag_text: str, plain: str, before: str, after: str) -> str:
-    """Add a standalone tag; return the plain text before it, with its space adjusted."""
-    spaced = before.isspace(), after.isspace()
-    ends = not (after.isspace() or is_word_start(after))
-    if plain[-1:].isspace() and ends:
-        plain = plain[:-1]  # punctuation behind it, or the end, follows the word before
-    elif plain[-1:].isalnum() and after.isalnum():
-        plain += " "
-    parent.children.append(TagNode(tag_text, len(plain), spaces_around=spaced))
-    return plain
-
-
 def _clamp_positions(nodes: Sequence[TagNode], end: int) -> None:
     """Move positions back into a text that lost a space at its end."""
     for node in reversed(nodes):
@@ -251,20 +250,6 @@ def _clamp_positions(nodes: Sequence[TagNode], end: int) -> None:
         _clamp_positions(node.children, end)
         if inside:  # siblings before it end at or before its start
             return
-
-
-def _flatten_unclosed_tags(nodes: Iterable[TagNode]) -> list[TagNode]:
-    """Turn tags that were never closed into standalone tags, followed by their children."""
-    flat: list[TagNode] = []
-    for node in nodes:
-        inside = _flatten_unclosed_tags(node.children)
-        if node.is_standalone:
-            node.children = []
-            flat += [node, *inside]
-        else:
-            node.children = inside
-            flat.append(node)
-    return flat
 
 
 def is_word_start(character: str) -> bool:
