@@ -29,7 +29,7 @@ from regard.errors import UserError
 from regard.fast.ctranslate2 import distinct, export
 from regard.models import Seq2Seq, build
 from regard.runs import Run
-from regard.search import Hypothesis, Scorer, SearchOptions, score_targets, search
+from regard.search import Hypothesis, SearchOptions, score_targets, search
 from regard.special_tokens import BOS, EOS, PAD
 from regard.translate import load
 from regard.translate.backends.ctranslate2 import (
@@ -38,8 +38,6 @@ from regard.translate.backends.ctranslate2 import (
     CTranslate2Model,
     choose_batch_tokens,
 )
-
-RANKING = Scorer()
 
 
 def make_source_ids(lengths: Sequence[int] = (1, 3, 5, 8, 4, 7, 2, 9)) -> list[list[int]]:
@@ -77,7 +75,7 @@ def test_export_gives_a_target_the_log_probabilities_of_the_model(name: str, tmp
 def test_search_in_an_export_finds_the_hypotheses_of_the_model(name: str, beam: int, tmp_path: Path) -> None:
     model, given = make_biased_transformer(name, ENDING), make_source_ids()
     ours = search(model, *pad_batch(given), beam=beam)
-    found = export_and_load(model, tmp_path / "model").search(given, beam, ranking=RANKING, attention=True)
+    found = export_and_load(model, tmp_path / "model").search(given, SearchOptions(beam=beam))
     assert [some[0].tokens for some in found] == [some[0].tokens for some in ours]
     assert_scores_of_the_model(model, given, [some[0] for some in found])
 
@@ -85,21 +83,19 @@ def test_search_in_an_export_finds_the_hypotheses_of_the_model(name: str, beam: 
 def test_export_returns_n_best_sorted(tmp_path: Path) -> None:
     model, given = make_biased_transformer("one-head", {**ENDING, EOS: 3.0}), make_source_ids()
     runtime = export_and_load(model, tmp_path / "model")
-    found = runtime.search(given, 5, n_best=4, ranking=RANKING, attention=True)
+    found = runtime.search(given, SearchOptions(n_best=4))
     assert all(len({tuple(one.tokens) for one in some}) == 4 for some in found)
     assert all(some == sorted(some, key=lambda one: -one.score) for some in found)
     for rank in range(4):
         assert_scores_of_the_model(model, given, [some[rank] for some in found])
-    with pytest.raises(ValueError, match="n_best 6, beam 5"):
-        runtime.search(given, 5, n_best=6)
 
 
 def test_an_empty_hypothesis_does_not_end_the_search_in_an_export(tmp_path: Path) -> None:
     model = make_biased_transformer("no-positions", {PAD: -50.0, BOS: -50.0, EOS: 4.0}, scale=7.0, seed=8)
     given = [make_source_ids([1 + place % 9 for place in range(10)])[place] for place in (5, 6, 9)]
     runtime = export_and_load(model, tmp_path / "model")
-    greedy = [some[0] for some in runtime.search(given, 1, ranking=RANKING)]
-    found = runtime.search(given, 2, n_best=2, ranking=RANKING, attention=True)
+    greedy = [some[0] for some in runtime.search(given, SearchOptions(beam=1, attention=False))]
+    found = runtime.search(given, SearchOptions(beam=2, n_best=2))
     assert [some[0].tokens for some in found] == [one.tokens for one in greedy]
     assert any(some[1].tokens == [EOS] for some in found)
     for rank in range(2):
@@ -108,7 +104,7 @@ def test_an_empty_hypothesis_does_not_end_the_search_in_an_export(tmp_path: Path
 
 def test_an_empty_translation_is_found_where_it_is_the_best(tmp_path: Path) -> None:
     model, given = make_biased_transformer("learned-positions", {**ENDING, EOS: 3.0}), make_source_ids()
-    found = export_and_load(model, tmp_path / "model").search(given, 5, n_best=2, ranking=RANKING, attention=True)
+    found = export_and_load(model, tmp_path / "model").search(given, SearchOptions(n_best=2))
     assert [some[0].tokens for some in found] == [[EOS]] * len(given)
     assert_scores_of_the_model(model, given, [some[1] for some in found])
 
@@ -116,7 +112,7 @@ def test_an_empty_translation_is_found_where_it_is_the_best(tmp_path: Path) -> N
 @pytest.mark.parametrize("beam", [1, 5])
 def test_each_target_is_truncated_at_its_own_limit(beam: int, tmp_path: Path) -> None:
     model, given = make_biased_transformer("post-norm-tied", ENDLESS), make_source_ids((1, 4, 4, 2))
-    found = export_and_load(model, tmp_path / "model").search(given, beam, ranking=RANKING, attention=True)
+    found = export_and_load(model, tmp_path / "model").search(given, SearchOptions(beam=beam))
     assert [len(some[0].tokens) for some in found] == [14, 20, 20, 16]
     assert [some[0].tokens for some in found] == [
         some[0].tokens for some in search(model, *pad_batch(given), beam=beam)
@@ -134,7 +130,7 @@ def test_truncated_targets_are_returned_only_where_none_ended(tmp_path: Path) ->
 
 def test_export_never_writes_padding_or_bos(tmp_path: Path) -> None:
     model, given = make_biased_transformer("pre-norm-tied", {PAD: 9.0, BOS: 9.0, EOS: 1.5}), make_source_ids()
-    found = export_and_load(model, tmp_path / "model").search(given, 1)
+    found = export_and_load(model, tmp_path / "model").search(given, SearchOptions(beam=1, attention=False))
     assert [some[0].tokens for some in found] == [some[0].tokens for some in search(model, *pad_batch(given), beam=1)]
 
 
@@ -143,13 +139,11 @@ def test_long_source_is_read_to_its_end(tmp_path: Path) -> None:
         make_biased_transformer("post-norm-untied-odd", {PAD: -50.0, BOS: -50.0, EOS: 9.0}),
         make_source_ids((1500,)),
     )
-    found = export_and_load(model, tmp_path / "model").search(given, 1, attention=True)
+    found = export_and_load(model, tmp_path / "model").search(given, SearchOptions(beam=1))
     assert found[0][0].tokens == [EOS]
-    assert_scores_of_the_model(
-        model, given, [found[0][0]._replace(score=found[0][0].log_prob / RANKING.length_divisor(1))]
-    )
+    assert_scores_of_the_model(model, given, [found[0][0]])
     with pytest.raises(UserError, match="a source has 4097 tokens, but an exported model reads at most 4096"):
-        CTranslate2Model(tmp_path / "model").search([[4] * 4097])
+        CTranslate2Model(tmp_path / "model").search([[4] * 4097], SearchOptions())
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -163,7 +157,12 @@ def test_few_sources_are_split_among_all_workers(workers: int) -> None:
 
 
 def test_export_translates_an_empty_batch(tmp_path: Path) -> None:
-    assert export_and_load(make_biased_transformer("post-norm-tied", ENDING), tmp_path / "model").search([]) == []
+    assert (
+        export_and_load(make_biased_transformer("post-norm-tied", ENDING), tmp_path / "model").search(
+            [], SearchOptions()
+        )
+        == []
+    )
 
 
 def adds_int8_exactly() -> bool:
@@ -179,7 +178,7 @@ def test_int8_export_is_near_and_leaves_the_model_unchanged(name: str, tmp_path:
     runtime = export_and_load(model, tmp_path / "model", "int8")
     assert all(torch.equal(weights, before[name]) for name, weights in model.state_dict().items())
     assert runtime.translator.compute_type.startswith("int8")
-    found = [some[0] for some in runtime.search(given, 5)]
+    found = [some[0] for some in runtime.search(given, SearchOptions(length_penalty=0.0, attention=False))]
     judged = score_targets(model, *pad_batch(given), [one.tokens for one in found])
     pairs = zip(found, judged, strict=True)
     errors = [abs(one.log_prob - each.hypothesis.log_prob) / len(one.tokens) for one, each in pairs]
@@ -212,7 +211,7 @@ def test_words_with_equal_spelling_stay_distinct(tmp_path: Path) -> None:
         "<blank>",
         "y",
     ]
-    assert [some[0].tokens for some in runtime.search(given, 1)] == [
+    assert [some[0].tokens for some in runtime.search(given, SearchOptions(beam=1, attention=False))] == [
         some[0].tokens for some in search(model, *pad_batch(given), beam=1)
     ]
 

@@ -22,6 +22,7 @@ from regard.fast.ctranslate2 import VMAP, spelt
 from regard.models.bahdanau2015 import BahdanauDecoder
 from regard.models.base import Decoder
 from regard.runs import Run
+from regard.search import SearchOptions
 from regard.special_tokens import EOS, SPECIAL_TOKENS, UNK
 from regard.translate import Translator, load
 from regard.translate.backends import exports
@@ -75,6 +76,7 @@ def test_shortlist_without_sentences_is_an_error(fluent_run: Run) -> None:
 
 def test_exported_model_writes_only_tokens_of_its_shortlist(tmp_path: Path) -> None:
     model: Any = make_biased_transformer("post-norm-untied-odd", ENDING)
+    options = SearchOptions(beam=3, length_penalty=0.0, attention=False)
     free, (source, target) = export_and_load(model, tmp_path / "free"), make_vocabularies(model)
     for name, shortlist in {
         "all": Shortlist(list(range(23)), {}),
@@ -84,7 +86,7 @@ def test_exported_model_writes_only_tokens_of_its_shortlist(tmp_path: Path) -> N
         (tmp_path / name / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)))
         for one in SOURCES:  # one at a time: sources of a batch share their lists
             for found, expected in zip(
-                CTranslate2Model(tmp_path / name).search([one], beam=3), free.search([one], beam=3), strict=True
+                CTranslate2Model(tmp_path / name).search([one], options), free.search([one], options), strict=True
             ):
                 assert set(found[0].tokens) <= shortlist.find_allowed_targets(one)
                 assert name == "few" or found[0].tokens == expected[0].tokens

@@ -41,7 +41,6 @@ from regard.translate.segmentation import EncodedSegment
 CT2_LENGTH_PENALTY = 0.5
 MAX_BATCH_TOKENS = 1024
 MAX_CALL_TOKENS = 32_000  # of one call, which makes its own batches
-NO_LENGTH_PENALTY = Scorer(0.0)
 
 
 class CTranslate2Backend:
@@ -60,10 +59,10 @@ class CTranslate2Backend:
         ]
         own = [segment for segment, ours in zip(segments, supported, strict=True) if ours]
         others = [segment for segment, ours in zip(segments, supported, strict=True) if not ours]
-        options, ranking = compiled.search_options, Scorer(compiled.options.length_penalty)
+        options = compiled.search_options
         batches = split_segments(own, MAX_CALL_TOKENS)
         calls = ([[*compiled.domain_ids, *own[row].ids, EOS] for row in rows] for rows in batches)
-        found = [self.model.search(ids, options.beam, options.n_best, ranking, options.attention) for ids in calls]
+        found = [self.model.search(ids, options) for ids in calls]
         of_own, of_others = iter(restore_order(batches, found)), iter(self.torch_backend.search(others, compiled))
         return [next(of_own if ours else of_others) for ours in supported]
 
@@ -89,33 +88,22 @@ class CTranslate2Model:
         self.target_vocabulary = _read_vocabulary(folder, "target")
         self.target_ids = {token: id for id, token in enumerate(self.target_vocabulary)}
 
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        beam: int = 5,
-        n_best: int = 1,
-        ranking: Scorer = NO_LENGTH_PENALTY,
-        attention: bool = False,
-    ) -> list[list[Hypothesis]]:
-        """Return the `n_best` targets of each source, with EOS, ranked by `ranking` (length penalty only).
-
-        The maximum length of a target is that of `SearchOptions`.
-        """
-        options = SearchOptions(beam=beam, n_best=n_best, length_penalty=ranking.length_penalty, attention=attention)
+    def search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Return the n best targets of each source, with EOS; `options` must be without constraints."""
         longest = max(map(len, sources), default=0)
         if longest > self.max_positions:
             raise UserError(f"a source has {longest} tokens, but an exported model reads at most {self.max_positions}")
         limits = [min(limit, self.max_positions) for limit in options.max_lengths([*map(len, sources)])]
         hypotheses = self.search_within_limit(sources, max(limits, default=0), options)
         # One call has one length limit: sources whose target exceeds their own limit are searched again with it.
-        sizes = [max(len(hypothesis.tokens) for hypothesis in of_source[:n_best]) for of_source in hypotheses]
+        sizes = [max(len(hypothesis.tokens) for hypothesis in of_source[: options.n_best]) for of_source in hypotheses]
         too_long = [row for row, limit in enumerate(limits) if sizes[row] > limit]
         for limit in {limits[row] for row in too_long}:
             rows = [row for row in too_long if limits[row] == limit]
             again = self.search_within_limit([sources[row] for row in rows], limit, options)
             for row, of_source in zip(rows, again, strict=True):
                 hypotheses[row] = of_source
-        return [of_source[:n_best] for of_source in hypotheses]
+        return [of_source[: options.n_best] for of_source in hypotheses]
 
     def search_within_limit(
         self, sources: Sequence[Sequence[int]], limit: int, options: SearchOptions
@@ -150,7 +138,7 @@ class CTranslate2Model:
         ranking = Scorer(options.length_penalty)
         results = self._call_ctranslate2(sources, limit, options.beam, options.attention, min_length)
         if not options.attention:
-            return [self._rescore_hypotheses(result, ranking, None) for result in results]
+            return [self._rescore_hypotheses(result, ranking) for result in results]
         # In a batched beam search CTranslate2 returns the first row of attention of another sentence. That row is the
         # same for all hypotheses of a source and correct in greedy search, so it is taken from there.
         firsts = results if options.beam == 1 else self._call_ctranslate2(sources, 1, 1, True)
@@ -179,18 +167,16 @@ class CTranslate2Model:
         return results
 
     def _rescore_hypotheses(
-        self, result: Any, ranking: Scorer, first_attention: Sequence[float] | None
+        self, result: Any, ranking: Scorer, first_attention: Sequence[float] | None = None
     ) -> list[Hypothesis]:
         """Rank the hypotheses of one source, the best first; those that were cut off only if none ended."""
         hypotheses = []
         for rank, (subwords, score) in enumerate(zip(result.hypotheses, result.scores, strict=True)):
             tokens = [self.target_ids[subword] for subword in subwords]
             log_prob = score * len(tokens) ** CT2_LENGTH_PENALTY
-            attention = (
-                None
-                if first_attention is None
-                else np.array([first_attention, *result.attention[rank][1:]], np.float32)
-            )
+            attention = None
+            if first_attention is not None:
+                attention = np.array([first_attention, *result.attention[rank][1:]], np.float32)
             hypotheses.append(ranking.score(tokens, log_prob, attention))
         ended = [hypothesis for hypothesis in hypotheses if hypothesis.tokens[-1] == EOS]
         return sorted(ended or hypotheses, key=lambda hypothesis: -hypothesis.score)
