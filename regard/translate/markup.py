@@ -9,7 +9,7 @@ encoded; text without tags is plain. `tag_projection` restores the tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,12 +18,12 @@ from regard.tokenizers.urls import URL_OR_PLACEHOLDER, unescape_html
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*){ATTRIBUTES}(?P<alone>/?)>")
-OPAQUE_MARKUP = {  # copied unchanged: pattern of the beginning, and of the end of each part
-    "comment": (r"<!--", ("-->",)),
-    "data": (r"<!\[CDATA\[", (r"\]\]>",)),
-    "instruction": (r"<\?", (r"\?>",)),
-    "declaration": (r"<![A-Za-z]", (">",)),
-    "program": (r"<(?:script|style)\b", (">", r"</(?:script|style)\s*+>")),
+OPAQUE_MARKUP = {  # copied unchanged: pattern of the beginning, and of the rest
+    "comment": (r"<!--", r".*?-->"),
+    "data": (r"<!\[CDATA\[", r".*?\]\]>"),
+    "instruction": (r"<\?", r".*?\?>"),
+    "declaration": (r"<![A-Za-z]", r".*?>"),
+    "program": (r"<(?:script|style)\b", r"(?>.*?>).*?</(?:script|style)\s*+>"),
 }
 BLOCK_TAG_NAMES = (
     "address article aside blockquote body caption dd details div dl dt fieldset figcaption figure footer form h[1-6] "
@@ -35,6 +35,7 @@ LEADING_WHITESPACE = r"(?:(?<!\s)\s++)?"
 BLOCK_TAG = rf"</?(?:{BLOCK_TAG_NAMES})(?![\w.:-]){ATTRIBUTES}/?>"
 OPAQUE_START = "|".join(f"(?P<{kind}>{beginning})" for kind, (beginning, _) in OPAQUE_MARKUP.items())
 BLOCK_BOUNDARY = re.compile(rf"{LEADING_WHITESPACE}(?:{OPAQUE_START}|{BLOCK_TAG})", re.IGNORECASE)
+OPAQUE_REST = {kind: re.compile(rf"{rest}\s*+", re.IGNORECASE | re.DOTALL) for kind, (_, rest) in OPAQUE_MARKUP.items()}
 WHITESPACE = re.compile(r"\s*+")
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]*\}\}|[$%#]\{[^{}]*\}|\{[^{}\n]{0,60}\}"
@@ -116,41 +117,18 @@ def has_translatable_text(inline_markup: InlineMarkup) -> bool:
 
 def iterate_block_boundaries(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans that separate blocks, with white space around them: block tags and opaque markup."""
-    ends, position = EndFinder(text), 0
+    position = 0
+    unclosed: set[str] = set()  # kinds that do not end in the rest of the text, which is not searched again
     while match := BLOCK_BOUNDARY.search(text, position):
         position = match.end()
-        end = ends.find_end_of_sequence(OPAQUE_MARKUP[match.lastgroup][1], position) if match.lastgroup else position
-        if end is not None:
-            space = WHITESPACE.match(text, end)
-            position = space.end() if space else end
+        kind = match.lastgroup or ""
+        if kind in unclosed:
+            continue
+        if end := OPAQUE_REST.get(kind, WHITESPACE).match(text, position):
+            position = end.end()
             yield match.start(), position
-
-
-class EndFinder:
-    """Find where constructs end, and remember it: the text is not searched again from every possible start."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.found_ends: dict[str, tuple[int, re.Match[str] | None]] = {}  # position searched from, and its match
-
-    def find_end_of_sequence(self, endings: Iterable[str], position: int) -> int | None:
-        """Return the end of the last of several endings in sequence, from a position on; None if one is missing."""
-        end: int | None = position
-        for ending in endings:
-            end = None if end is None else self.find_end(ending, end)
-        return end
-
-    def find_end(self, ending: str, position: int) -> int | None:
-        """Return the end of the first match of `ending` from a position on; None if there is none."""
-        searched_from, match = self.found_ends.get(ending, (len(self.text) + 1, None))
-        if searched_from > position or (match and match.start() < position):
-            match = self.search_ending(ending, position)
-            self.found_ends[ending] = position, match
-        return match.end() if match else None
-
-    def search_ending(self, ending: str, position: int) -> re.Match[str] | None:
-        """Search the first match of `ending` from a position on."""
-        return re.compile(ending, re.IGNORECASE).search(self.text, position)
+        else:
+            unclosed.add(kind)
 
 
 def parse_inline_markup(text: str, is_markup: bool, protected_span: re.Pattern[str] = PROTECTED_SPAN) -> InlineMarkup:

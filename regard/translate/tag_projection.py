@@ -42,10 +42,8 @@ def restore_markup(parsed: ParsedMarkup, translations: Sequence[str], links: Seq
 def place_tags(inline: InlineMarkup, text: str, links: Sequence[Link]) -> list[TagNode]:
     """Return the tags of a block with positions in its translation."""
     single = _find_single_marks(inline)
-    source, target = (
-        WordSpans(inline.plain_text, single),
-        WordSpans(text, {right for left, right in links if left in single}),
-    )
+    source = WordSpans(inline.plain_text, single)
+    target = WordSpans(text, {right for left, right in links if left in single})
     placer = TagPlacer(source, target, links)
     if len(placer.linked_source_words) < MIN_LINKED_FRACTION * len(source.spans) and _has_unaligned_pair(
         inline.tags, source, placer.target_words_of
@@ -211,10 +209,8 @@ class TagPlacer:
 
     def place_by_links(self, nodes: Sequence[TagNode], low: int, high: int) -> list[TagNode]:
         """Place sibling tags where their words went, within the bounds of their parent and without overlaps."""
-        moved = sorted(
-            ((node, self.place_by_own_links(node, low, high)) for node in nodes),
-            key=lambda pair: (pair[1].start, pair[1].end),
-        )
+        moved = [(node, self.place_by_own_links(node, low, high)) for node in nodes]
+        moved.sort(key=lambda pair: (pair[1].start, pair[1].end))
         placed_nodes = [placed for _, placed in moved]
         _remove_overlaps(placed_nodes, low)
         self.fill_empty_pairs([node for node, _ in moved], placed_nodes, low, high)
@@ -279,10 +275,8 @@ class TagPlacer:
         reached = [right for word in words for right in self.target_words_of.get(word, ())]
         if not reached:
             return (self.find_position(start),) * 2
-        return (
-            self.find_position_in_word(words[0], start, min(reached), "start"),
-            self.find_position_in_word(words[-1], end, max(reached), "end"),
-        )
+        first = self.find_position_in_word(words[0], start, min(reached), "start")
+        return first, self.find_position_in_word(words[-1], end, max(reached), "end")
 
     def find_position_in_word(self, word: int, position: int, target_word: int, side: Side) -> int:
         """Map a position in or beside a source word to its target word.
@@ -323,10 +317,8 @@ class TagPlacer:
         """Map a source position to the target: before the translation of the next word, or after that of the last."""
         before = bisect_left(self.source.starts, position) - 1  # the last word that begins before it
         is_glued = before >= 0 and position <= self.source.spans[before][1]
-        following, earlier = (
-            bisect_left(self.linked_source_words, before + 1),
-            bisect_right(self.linked_source_words, before) - 1,
-        )
+        following = bisect_left(self.linked_source_words, before + 1)
+        earlier = following - 1
         if following < len(self.linked_source_words) and (not is_glued or earlier < 0):
             word = self.linked_source_words[following]
             return self.target.spans[min(self.target_words_of[word])][0]
@@ -415,10 +407,8 @@ def _find_sides_extending_url(before: str, mark: str, after: str) -> tuple[bool,
     if not URL_OR_PLACEHOLDER.fullmatch(mark):
         return False, False
     right = URL_OR_PLACEHOLDER.match(mark + after)
-    return URL_OR_PLACEHOLDER.findall(before + mark) != [
-        *URL_OR_PLACEHOLDER.findall(before),
-        mark,
-    ], right is None or right[0] != mark
+    separate = [*URL_OR_PLACEHOLDER.findall(before), mark]
+    return URL_OR_PLACEHOLDER.findall(before + mark) != separate, right is None or right[0] != mark
 
 
 def _escape_entities(text: str, entities: Mapping[str, str] | None) -> str:

@@ -76,9 +76,8 @@ class Translator:
         """Translate each text, in order; a text without words is returned unchanged. See `Options`."""
         if isinstance(texts, str):
             raise TypeError("translate takes a list of texts, not one text: translate([text])")
-        return self.translate_chunk(
-            texts, self.compile_options(Options(beam=beam, n_best=n_best, alignments=alignments, **options))
-        )
+        compiled = self.compile_options(Options(beam=beam, n_best=n_best, alignments=alignments, **options))
+        return self.translate_chunk(texts, compiled)
 
     def stream(
         self, texts: Iterable[str], chunk_size: int = STREAM_CHUNK_SIZE, **options: Any
@@ -102,12 +101,11 @@ class Translator:
             compiled = replace(compiled, options=replace(compiled.options, tags=True))
         # 4. Search.
         with_words = [segment for segment in prepared.encoded_segments if segment.ids]
-        found, num_domain_tags = iter(self.backend.search(with_words, compiled)), len(compiled.domain_ids)
+        searched = self.backend.search(with_words, compiled)
+        found = (self._trim_attentions(hypotheses, len(compiled.domain_ids)) for hypotheses in searched)
         # 5. Detokenize and align.
         translations = [
-            self.build_translation(
-                segment, self._trim_attentions(next(found), num_domain_tags) if segment.ids else [], compiled.options
-            )
+            self.build_translation(segment, next(found) if segment.ids else [], compiled.options)
             for segment in prepared.encoded_segments
         ]
         # 6. Join segments, restore tags and URLs.
@@ -140,15 +138,11 @@ class Translator:
         with_words = [index for index, segment in enumerate(segments) if segment.text]
         longest = max(with_words, key=lambda index: len(segments[index].text), default=0)
         for index, segment in enumerate(segments):
-            yield EncodedSegment(
-                segment,
-                *self.tokenizers.source.encode_with_word_ids(segment.text),
-                compiled.prefix_ids if index in with_words[:1] else [],
-                [
-                    *(compiled.forced_phrases if index == longest else ()),
-                    *(compiled.glossary.find_phrases(segment.text) if compiled.glossary else ()),
-                ],
-            )
+            ids, word_ids = self.tokenizers.source.encode_with_word_ids(segment.text)
+            prefix_ids = compiled.prefix_ids if index in with_words[:1] else []
+            forced = compiled.forced_phrases if index == longest else []
+            terms = compiled.glossary.find_phrases(segment.text) if compiled.glossary else []
+            yield EncodedSegment(segment, ids, word_ids, prefix_ids, [*forced, *terms])
 
     def decode_continuously(
         self,
@@ -185,13 +179,11 @@ class Translator:
 
         A segment without words is returned unchanged.
         """
-        translations = [self._convert_hypothesis(encoded, hypothesis, options) for hypothesis in hypotheses]
-        text = encoded.segment.text
-        best = (
-            translations[0] if translations else Translation(text, "" if encoded.ids else text, ended=not encoded.ids)
-        )
-        best.alternatives.extend(translations[1:])
-        return best
+        if not hypotheses:
+            text = encoded.segment.text
+            return Translation(text, "" if encoded.ids else text, ended=not encoded.ids)
+        best, *alternatives = (self._convert_hypothesis(encoded, hypothesis, options) for hypothesis in hypotheses)
+        return replace(best, alternatives=alternatives)
 
     def _convert_hypothesis(self, encoded: EncodedSegment, hypothesis: Hypothesis, options: Options) -> Translation:
         """Convert a hypothesis to text, with its alignment and replaced unknown words."""
@@ -200,20 +192,15 @@ class Translator:
         written, source = target.decode(ids), text.split()
         alignment = None
         if attention is not None and (options.alignments or options.tags):
-            source_words = TokenizedWords(source, encoded.word_ids, ())
-            alignment = align_words(
-                attention,
-                source_words,
-                TokenizedWords(written.split(), target.find_word_ids(ids), target.convert_ids_to_tokens(ids)),
-            )
+            words = TokenizedWords(written.split(), target.find_word_ids(ids), target.convert_ids_to_tokens(ids))
+            alignment = align_words(attention, TokenizedWords(source, encoded.word_ids), words)
         if options.replace_unknown:
             if attention is None:
                 raise UserError("this model has no attention, so it cannot replace <unk> by source words")
-            words = find_unknown_replacements(
-                ids, attention, [source[word] for word in encoded.word_ids], options.dictionary
-            )
-            written = replace_unknown([written], words)[0]
-            alignment = alignment and alignment.replace_target_words(replace_unknown(alignment.target, words))
+            source_of_tokens = [source[word] for word in encoded.word_ids]
+            replacements = find_unknown_replacements(ids, attention, source_of_tokens, options.dictionary)
+            written = replace_unknown([written], replacements)[0]
+            alignment = alignment and alignment.replace_target_words(replace_unknown(alignment.target, replacements))
         return Translation(
             text,
             written,
@@ -259,9 +246,7 @@ class Translator:
 
     def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment | None]:
         """Align each pair of texts by forced decoding; None if the model has no attention."""
-        return [
-            self.align_scored_pair(pair, scored) for pair, scored in zip(pairs, self.score_pairs(pairs), strict=True)
-        ]
+        return list(map(self.align_scored_pair, pairs, self.score_pairs(pairs)))
 
     def align_scored_pair(self, pair: tuple[str, str], scored: ScoredTarget) -> Alignment | None:
         """Return the alignment of a scored pair."""
@@ -271,8 +256,8 @@ class Translator:
     def tokenize_pair(self, pair: tuple[str, str]) -> tuple[TokenizedWords, TokenizedWords]:
         """Return words and tokens of both texts."""
         source, target = pair
+        source_words = TokenizedWords(source.split(), self.tokenizers.source.encode_with_word_ids(source)[1])
         ids, word_ids = self.tokenizers.target.encode_with_word_ids(target)
-        source_words = TokenizedWords(source.split(), self.tokenizers.source.encode_with_word_ids(source)[1], ())
         return source_words, TokenizedWords(target.split(), word_ids, self.tokenizers.target.convert_ids_to_tokens(ids))
 
 
@@ -341,18 +326,14 @@ class StreamedWord(NamedTuple):
 def stream_words(translator: Translator, text: str) -> Iterator[StreamedWord]:
     """Yield the words of a text's greedy translation as soon as each is complete."""
     before, words_before, total_words = "", 0, len(text.split())
-    for encoded in translator.prepare_texts(
-        [text], translator.compile_options(Options(beam=1, addresses=False))
-    ).encoded_segments:
+    compiled = translator.compile_options(Options(beam=1, addresses=False))
+    for encoded in translator.prepare_texts([text], compiled).encoded_segments:
         segment = encoded.segment
         before += segment.before
         num_words = len(segment.text.split())
         for index, (word, attention) in enumerate(_decode_greedily(translator, encoded) if encoded.ids else ()):
-            weights = (
-                None
-                if attention is None
-                else [0.0] * words_before + attention + [0.0] * (total_words - words_before - num_words)
-            )
+            words_behind = total_words - words_before - num_words
+            weights = attention and [0.0] * words_before + attention + [0.0] * words_behind
             yield StreamedWord(before if not index else " ", word, weights)
             before = ""
         words_before += num_words

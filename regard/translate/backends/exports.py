@@ -54,13 +54,11 @@ class LoadedRun(NamedTuple):
         folders = [
             self.get_export_folder(engine, candidate) for candidate in ([precision] if precision else (INT8, FP32))
         ]
-        return next(
-            (folder for folder in folders if is_export_complete(folder) and self.is_current_export(folder)), None
-        )
+        return next((folder for folder in folders if self.is_current_export(folder)), None)
 
     def is_current_export(self, folder: Path) -> bool:
-        """Return True if an export was made from exactly this model."""
-        return bool(read_manifest(folder).get("of") == self.compute_fingerprint())
+        """Return True if an export is complete and was made from exactly this model."""
+        return is_export_complete(folder) and read_manifest(folder).get("of") == self.compute_fingerprint()
 
     def compute_fingerprint(self) -> dict[str, Any]:
         """Return a fingerprint of weights, vocabularies and model configuration, to detect outdated exports."""
@@ -114,7 +112,7 @@ def write_export(loaded: LoadedRun, folder: Path, write_files: Callable[[Path], 
     folder.parent.mkdir(parents=True, exist_ok=True)
     inside = folder.parent == loaded.run.folder / "engines"
     with lock_exports(folder) if inside else nullcontext():
-        if reuse and is_export_complete(folder) and loaded.is_current_export(folder):
+        if reuse and loaded.is_current_export(folder):
             return folder
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
@@ -220,7 +218,7 @@ def load_shortlist(loaded_runs: Sequence[LoadedRun]) -> Shortlist | None:
     folder, command = first.run.folder / "engines" / SHORTLIST, f"regard export {first.run.folder} --to {SHORTLIST}"
     if not folder.exists():
         raise UserError(f"{first.run.folder} has no {SHORTLIST} of target tokens; run: {command}")
-    if not is_export_complete(folder) or not first.is_current_export(folder):
+    if not first.is_current_export(folder):
         raise UserError(f"{folder} is outdated or damaged; run: {command}")
     try:
         shortlist = read_shortlist(folder, first.tokenizers.target.vocab_size)
