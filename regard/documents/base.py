@@ -193,11 +193,11 @@ def _pack_zip(entries: Mapping[str, ZipEntry]) -> bytes:
 
 
 def parse_zip_document(
-    entries: Mapping[str, ZipEntry], parsers: Mapping[str, DocumentParser], limits: DocumentLimits
+    entries: Mapping[str, ZipEntry], limits: DocumentLimits, names: Sequence[str], parser: DocumentParser
 ) -> ParsedDocument:
-    """Parse the files of an archive that have a parser; copy the others."""
-    check_tag_count((entries[name].data for name in parsers), limits)
-    parsed = {name: _parse_part(name, entries[name].data, parse, limits) for name, parse in parsers.items()}
+    """Parse the files of these names in an archive; copy the others."""
+    check_tag_count((entries[name].data for name in names), limits)
+    parsed = {name: _parse_part(name, entries[name].data, parser, limits) for name in names}
 
     def write(translations: Sequence[str]) -> bytes:
         new_entries, position = dict(entries), 0

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from regard.documents.base import (
@@ -166,9 +166,8 @@ class HtmlSpan(TaggedText):
 def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDocument:
     """Build the document of a file that is split into tokens."""
     spans = list(map(HtmlSpan, _split_at_block_tags(tokens)))
-    attributes = [
-        attribute for span in spans for token in span.tokens for attribute in _find_translated_attributes(token)
-    ]
+    tokens = [token for span in spans for token in span.tokens]  # with untranslated elements merged
+    attributes = list(chain.from_iterable(map(_find_translated_attributes, tokens)))
     body = join_parts(spans, partial(source.encode_like_source, is_markup=True))
 
     def write(translations: Sequence[str]) -> bytes:
@@ -196,10 +195,8 @@ def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:
             end = re.compile(rf"</{name}(?=[\s/>])|\Z", re.IGNORECASE).search(source, position)
             text_end = end.start() if end else len(source)
             if text_end > position:
-                yield HtmlToken(
-                    source[position:text_end],
-                    text=normalize_html_text(source[position:text_end]) if name == "title" else "",
-                )
+                raw = source[position:text_end]
+                yield HtmlToken(raw, text=normalize_html_text(raw) if name == "title" else "")
             position = text_end
 
 
@@ -288,6 +285,5 @@ def parse_epub(entries: Mapping[str, ZipEntry], limits: DocumentLimits) -> Parse
     """Parse an .epub file."""
     if "mimetype" not in entries or entries["mimetype"].data.strip() != EPUB_MIMETYPE:
         raise DocumentError(f"does not match its extension: its type is not {EPUB_MIMETYPE.decode()!r}")
-    return parse_zip_document(
-        entries, {name: parse_xhtml for name in entries if name.lower().endswith(XHTML_EXTENSIONS)}, limits
-    )
+    names = [name for name in entries if name.lower().endswith(XHTML_EXTENSIONS)]
+    return parse_zip_document(entries, limits, names, parse_xhtml)

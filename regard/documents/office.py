@@ -59,9 +59,7 @@ def _parse_ooxml_document(
         raise DocumentError(f"does not match its extension: it has no {main_part}.xml")
     if "[Content_Types].xml" not in entries:
         raise DocumentError("does not match its extension: it has no [Content_Types].xml")
-    return parse_zip_document(
-        entries, {name: _parse_ooxml_part for name in entries if text_parts.fullmatch(name)}, limits
-    )
+    return parse_zip_document(entries, limits, list(filter(text_parts.fullmatch, entries)), _parse_ooxml_part)
 
 
 def _parse_ooxml_part(content: bytes) -> ParsedDocument:
@@ -153,15 +151,14 @@ ODF_RANGE_MARKER = re.compile(
 def _parse_odf_document(entries: Mapping[str, ZipEntry], limits: DocumentLimits, document_type: str) -> ParsedDocument:
     """Check the type of a document and parse its parts with text."""
     mimetype = entries["mimetype"].data[:100].decode("ascii", "replace").strip() if "mimetype" in entries else "nothing"
-    if mimetype not in (ODF_MIMETYPE_PREFIX + document_type, f"{ODF_MIMETYPE_PREFIX}{document_type}-template"):
-        raise DocumentError(
-            f"does not match its extension: its type is {mimetype!r}, not {ODF_MIMETYPE_PREFIX + document_type!r}"
-        )
+    expected = ODF_MIMETYPE_PREFIX + document_type
+    if mimetype not in (expected, f"{expected}-template"):
+        raise DocumentError(f"does not match its extension: its type is {mimetype!r}, not {expected!r}")
     if "META-INF/manifest.xml" in entries and b"encryption-data" in entries["META-INF/manifest.xml"].data:
         raise DocumentError("is protected by a password")
     if ODF_TEXT_PARTS[0] not in entries:
         raise DocumentError(f"has no {ODF_TEXT_PARTS[0]}")
-    return parse_zip_document(entries, {name: _parse_odf_part for name in ODF_TEXT_PARTS if name in entries}, limits)
+    return parse_zip_document(entries, limits, [name for name in ODF_TEXT_PARTS if name in entries], _parse_odf_part)
 
 
 def _parse_odf_part(content: bytes) -> ParsedDocument:

@@ -29,18 +29,6 @@ MAX_NAME_WORDS = 4
 MIN_TRANSCRIPT_LINES = 3  # lines with a name, and at least half of all lines
 
 
-def _find_speaker_prefix(line: str, in_transcript: bool) -> str:
-    """Return the beginning of a line that marks a new speaker; "" if there is none."""
-    match = SPEAKER_PREFIX.match(line)
-    if match is None:
-        return ""
-    if match["label"] and (_is_uppercase_name(match["name"]) or (in_transcript and _is_possible_name(match["name"]))):
-        return line[: match.end("label")]
-    tags = line[: match.start("label") if match["label"] else match.end()]
-    voices = [voice.end() for voice in re.finditer(VOICE_TAG, tags)]
-    return line[: max(match.end("dash"), *voices, 0)]
-
-
 def _is_uppercase_name(name: str) -> bool:
     """Return True for a name in capitals, except for a remark: common words before a colon rarely are."""
     return _has_name_length(name) and NAME_REMARK.sub("", name).isupper()
@@ -91,6 +79,19 @@ class CueLine(NamedTuple):
         return not TAG_OR_MUSIC_NOTE.sub("", remove_urls(self.text)).strip()
 
 
+def _split_off_speaker(line: str, in_transcript: bool) -> CueLine:
+    """Split off the beginning of a line that marks a new speaker; it is empty if there is none."""
+    match = SPEAKER_PREFIX.match(line)
+    if match is None:
+        return CueLine("", line)
+    if match["label"] and (_is_uppercase_name(match["name"]) or (in_transcript and _is_possible_name(match["name"]))):
+        end = match.end("label")
+    else:
+        tags = line[: match.start("label") if match["label"] else match.end()]
+        end = max(match.end("dash"), *(voice.end() for voice in re.finditer(VOICE_TAG, tags)), 0)
+    return CueLine(line[:end], line[end:])
+
+
 class Speech(TaggedText):
     """Consecutive lines of one speaker."""
 
@@ -137,9 +138,7 @@ def _iterate_parts(
     for start, end in cues:
         yield from lines[position:start]
         position = end
-        cue = [
-            CueLine(prefix := _find_speaker_prefix(line, transcript), line[len(prefix) :]) for line in lines[start:end]
-        ]
+        cue = [_split_off_speaker(line, transcript) for line in lines[start:end]]
         for first, last in pairwise([*(index for index in range(len(cue)) if _starts_speech(cue, index)), len(cue)]):
             yield Speech(cue[first:last], to_markup, escape)
     yield from lines[position:]

@@ -48,10 +48,9 @@ def parse_xliff(content: bytes) -> ParsedDocument:
     has_states = xliff.find_attribute("version") != "1.0"
 
     def write(translations: Sequence[str]) -> bytes:
-        for _, group in groupby(zip(units, translations, strict=True), key=lambda pair: id(pair[0].element)):
-            _fill_target(
-                [(unit, unit.tagged_text.write(translation)) for unit, translation in group if translation], has_states
-            )
+        translated = [pair for pair in zip(units, translations, strict=True) if pair[1]]
+        for _, group in groupby(translated, key=lambda pair: id(pair[0].element)):
+            _fill_target([(unit, unit.tagged_text.write(translation)) for unit, translation in group], has_states)
         return source.encode_like_source(root.serialize(), is_markup=True)
 
     return ParsedDocument([unit.tagged_text.text for unit in units], write, _find_languages(xliff))
@@ -75,11 +74,9 @@ def _iterate_untranslated_units(root: XmlElement) -> Iterator[UntranslatedUnit]:
         segmented = element.find_child("x:seg-source")
         if segmented and (parts := _find_segments(segmented)):
             open_segments = _find_untranslated_segments(element, target, parts)
-            yield from (
-                UntranslatedUnit(element, TaggedText(_iterate_xliff_nodes(part)), mid)
-                for mid, part in parts.items()
-                if mid in open_segments
-            )
+            for mid, part in parts.items():
+                if mid in open_segments:
+                    yield UntranslatedUnit(element, TaggedText(_iterate_xliff_nodes(part)), mid)
         elif not (target and _is_translated(element, target)):
             yield UntranslatedUnit(element, TaggedText(_iterate_xliff_nodes(source)))
 
@@ -92,11 +89,8 @@ def _find_untranslated_segments(unit: XmlElement, target: XmlElement | None, seg
     """Return the ids of unlocked segments without a translation; of a target without segments all or none."""
     locked = {seg.find_attribute("id") for seg in _find_trados_segments(unit) if seg.find_attribute("locked") == "true"}
     if target and (target_segments := _find_segments(target)):
-        done = {
-            mid
-            for mid, part in target_segments.items()
-            if not _is_marked_untranslated(target) and _is_translated(unit, part)
-        }
+        is_new = _is_marked_untranslated(target)
+        done = {mid for mid, part in target_segments.items() if not is_new and _is_translated(unit, part)}
         return set(segment_ids) - done - locked
     return set() if target and _is_translated(unit, target) else set(segment_ids) - locked
 
@@ -124,9 +118,9 @@ def _find_trados_segments(unit: XmlElement) -> list[XmlElement]:
 
 def _is_translated(unit: XmlElement, target: XmlElement) -> bool:
     """Return True if a target has text and is not marked as new (tools may copy the source there)."""
-    return not (_is_marked_untranslated(unit) or _is_marked_untranslated(target)) and any(
-        part.text_markup.strip() for part in [target, *target.find_descendants(INLINE_CONTAINERS)]
-    )
+    parts = [part for part in target.walk() if part is target or part.name in INLINE_CONTAINERS]
+    has_text = any(part.text_markup.strip() for part in parts)
+    return has_text and not (_is_marked_untranslated(unit) or _is_marked_untranslated(target))
 
 
 def _is_marked_untranslated(element: XmlElement) -> bool:
@@ -150,8 +144,6 @@ def _iterate_xliff_nodes(element: XmlElement, depth: int = 0) -> Iterator[Inline
 
 def _fill_target(translated_units: Sequence[tuple[UntranslatedUnit, str]], has_states: bool) -> None:
     """Write the translations of a unit into its target, which is inserted if missing, and set the states."""
-    if not translated_units:
-        return
     element, segments = translated_units[0][0].element, {unit.segment_id for unit, _ in translated_units}
     target = element.find_child("x:target") or _insert_target(element)
     target_segments = _find_segments(target) if segments != {""} else {}

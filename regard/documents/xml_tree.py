@@ -90,16 +90,6 @@ class XmlElement:
             if enters(element):
                 pending += reversed(element.children)
 
-    def find_descendants(self, names: Collection[str], excluding: Collection[str] = ()) -> list[XmlElement]:
-        """Return all elements of these names, inner ones first, but not those inside `excluding`."""
-        descendants, pending = [], [self]
-        while pending:
-            element = pending.pop()
-            if element.name in names:
-                descendants.append(element)
-            pending += [child for child in element.children if child.name not in excluding]
-        return descendants[::-1]
-
 
 def check_xml(text: str) -> list[str]:
     """Return all element names, `{namespace}name`; raise DocumentError for malformed XML and declared entities."""
@@ -169,17 +159,16 @@ def parse_xml_paragraphs(
     iterate_nodes: Callable[[XmlElement], Iterable[InlineNode]],
     excluding: Collection[str] = (),
 ) -> ParsedDocument:
-    """Parse an XML file whose texts are the elements of these names, outside of elements in `excluding`.
-
-    Inner paragraphs come, and are written, before outer ones.
-    """
+    """Parse an XML file whose texts are the elements of these names, outside of elements in `excluding`."""
     encoded, root = parse_xml(content, prefixes)
-    paragraphs = [element for element in root.find_descendants(names, excluding) if element.children]
+    elements = root.walk(enters=lambda element: element.name not in excluding)
+    paragraphs = [element for element in elements if element.name in names and element.children]
     tagged_texts = [(element, TaggedText(iterate_nodes(element))) for element in paragraphs]
     translatable = [(element, tagged_text) for element, tagged_text in tagged_texts if tagged_text.text]
 
     def write(translations: Sequence[str]) -> bytes:
-        for (element, tagged_text), translation in zip(translatable, translations, strict=True):
+        # From the end, because inner paragraphs are written before outer ones.
+        for (element, tagged_text), translation in zip(reversed(translatable), reversed(translations), strict=True):
             if translation not in ("", tagged_text.text):
                 element.replace_content(tagged_text.write(translation))
         return encoded.encode_like_source(root.serialize(), is_markup=True)

@@ -7,6 +7,7 @@ gold alignments, or the fraction of mutual links without them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -132,14 +133,10 @@ def rank_alignment_heads(
             for index, alignment in enumerate(alignments):
                 mutual[index] += 2 * count_mutual_links(alignment.soft)
                 links[index][row] = set(alignment.pairs)
-    scores = [
-        HeadScore(
-            head,
-            num_linked / max(1, words),
-            None if gold is None else compute_alignment_score(links_of_pairs, gold).aer,
-        )
-        for head, num_linked, links_of_pairs in zip(heads, mutual, links, strict=True)
-    ]
+    scores = []
+    for head, num_linked, links_of_pairs in zip(heads, mutual, links, strict=True):
+        aer = None if gold is None else compute_alignment_score(links_of_pairs, gold).aer
+        scores.append(HeadScore(head, num_linked / max(1, words), aer))
     scores.sort(key=lambda score: -score.mutual_fraction if score.aer is None else score.aer)
     decoder.alignment_head = scores[0].alignment_head
     return scores
@@ -151,15 +148,10 @@ def _align_by_every_head(translator: Translator, pairs: Sequence[tuple[str, str]
     attentions = _compute_all_attentions(translator, ids)
     alignments = []
     for row, (pair, (source, target)) in enumerate(zip(pairs, ids, strict=True)):
-        of_pair = [attention[row, : len(target), : len(source) + 1] for attention in attentions]
         tokenized = translator.tokenize_pair(pair)
-        alignments.append(
-            [
-                align_words(shift(attention), *tokenized)
-                for attention in of_pair
-                for shift in (np.asarray, shift_to_next_step)
-            ]
-        )
+        of_pair = (attention[row, : len(target), : len(source) + 1] for attention in attentions)
+        shifted_or_not = chain.from_iterable((attention, shift_to_next_step(attention)) for attention in of_pair)
+        alignments.append([align_words(attention, *tokenized) for attention in shifted_or_not])
     return alignments
 
 

@@ -86,11 +86,8 @@ class Options:
             raise UserError(f"n_best must be between 1 and the beam size: n_best {self.n_best}, beam {self.beam}")
         if self.max_length is not None and self.min_length > self.max_length:
             raise UserError(f"min_length {self.min_length} is more than max_length {self.max_length}")
-        names, why = (
-            (SEARCH_ONLY_OPTIONS, "cannot be combined with sample")
-            if self.sample
-            else (SAMPLING_ONLY_OPTIONS, "needs sample")
-        )
+        names = SEARCH_ONLY_OPTIONS if self.sample else SAMPLING_ONLY_OPTIONS
+        why = "cannot be combined with sample" if self.sample else "needs sample"
         for option in fields(self):
             default = option.default if option.default_factory is MISSING else option.default_factory()
             value = getattr(self, option.name)

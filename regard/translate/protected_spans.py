@@ -92,11 +92,9 @@ class MarkupText(ProtectedText):
 
     def restore_rank(self, translations: Sequence[Translation], rank: int) -> str:
         """Restore the text of one n-best rank; a block with fewer alternatives uses its last one."""
-        ranked = [[translation, *translation.alternatives] for translation in translations]
-        chosen = [of_block[min(rank, len(of_block) - 1)] for of_block in ranked]
-        return tag_projection.restore_markup(
-            self.parsed, [translation.text for translation in chosen], list(map(_get_links, chosen))
-        )
+        chosen = [translation.get_rank(rank) for translation in translations]
+        texts = [translation.text for translation in chosen]
+        return tag_projection.restore_markup(self.parsed, texts, list(map(_get_links, chosen)))
 
 
 def protect_markup(text: str) -> ProtectedText:

@@ -48,30 +48,22 @@ def split_into_segments(
 ) -> list[Segment]:
     """Split a text into segments; joined, they are the text.
 
-    `split_sentences` returns the sentences of a line; a segment has at most `max_sentences` of them.
+    `split_sentences` returns the sentences of a line; a segment has at most `max_sentences` of them. A line that has
+    more, or does not fit, is split into sentences, each in parts that fit.
     """
-    return [
-        segment
-        for line in LINE_BREAK.split(text)
-        if line
-        for segment in _split_line(line, fits, split_sentences, max_sentences)
-    ]
-
-
-def _split_line(
-    line: str, fits: Callable[[str], bool], split_sentences: Callable[[str], list[str]], max_sentences: float
-) -> list[Segment]:
-    """Return a line as it is, or its sentences, each in parts that fit, if it has too many or is too long."""
-    whole = split_outer_whitespace(line)
-    if not whole.text:
-        return [whole]
-    sentences = split_sentences(whole.text)
-    if len(sentences) <= max_sentences and fits(whole.text):
-        return [whole]
-    parts = [part for sentence in sentences for part in _split_to_fit(sentence, fits, (CLAUSE_BREAK, WORD_BREAK))]
-    segments = [split_outer_whitespace(part) for part in parts]
-    segments[0] = segments[0]._replace(before=whole.before + segments[0].before)
-    return [*segments[:-1], segments[-1]._replace(after=segments[-1].after + whole.after)]
+    segments = []
+    for line in filter(None, LINE_BREAK.split(text)):
+        whole = split_outer_whitespace(line)
+        sentences = split_sentences(whole.text) if whole.text else []
+        if not whole.text or (len(sentences) <= max_sentences and fits(whole.text)):
+            segments.append(whole)
+            continue
+        parts = [part for sentence in sentences for part in _split_to_fit(sentence, fits, (CLAUSE_BREAK, WORD_BREAK))]
+        of_line = [split_outer_whitespace(part) for part in parts]
+        of_line[0] = of_line[0]._replace(before=whole.before + of_line[0].before)
+        of_line[-1] = of_line[-1]._replace(after=of_line[-1].after + whole.after)
+        segments += of_line
+    return segments
 
 
 def split_outer_whitespace(text: str) -> Segment:
@@ -121,6 +113,10 @@ class Translation:
     unaligned_tags: int = 0  # tags whose words have no alignment link
     untranslated: int = 0  # sentences kept in the source language because their translation is empty
 
+    def get_rank(self, rank: int) -> Translation:
+        """Return the translation of an n-best rank, 0 for the best; the last one if there are fewer."""
+        return [self, *self.alternatives][min(rank, len(self.alternatives))]
+
 
 def describe_unaligned_tags(count: int, total: int) -> str:
     """Build the warning for translations that have `unaligned_tags`."""
@@ -163,11 +159,8 @@ def join_segments(source: str, segments: Sequence[Segment], translations: Sequen
         return translations[0]
     translations = keep_untranslated(segments, translations)
     whole = _join_one_rank(source, segments, translations)
-    for rank in range(max((len(translation.alternatives) for translation in translations), default=0)):
-        of_rank = [
-            ([translation, *translation.alternatives])[min(rank + 1, len(translation.alternatives))]
-            for translation in translations
-        ]
+    for rank in range(1, 1 + max((len(translation.alternatives) for translation in translations), default=0)):
+        of_rank = [translation.get_rank(rank) for translation in translations]
         whole.alternatives.append(_join_one_rank(source, segments, of_rank))
     return whole
 

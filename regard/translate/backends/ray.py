@@ -93,11 +93,8 @@ def allocate_workers(nodes: Sequence[Mapping[str, float]], requested: int | None
             f"this Ray cluster has room for {most} workers, one per {unit}, not for {workers}; use fewer --workers"
         )
     total = int(sum(node.get("CPU", 0) for node in nodes))
-    return WorkerAllocation(
-        workers,
-        max(cpus for cpus in range(fewest, total + 1) if count_fitting_workers(cpus) >= workers),
-        gpus,
-    )
+    cpus = max(cpus for cpus in range(fewest, total + 1) if count_fitting_workers(cpus) >= workers)
+    return WorkerAllocation(workers, cpus, gpus)
 
 
 @contextmanager
@@ -120,11 +117,8 @@ def _connect_to_ray() -> Iterator[Any]:
             _check_reachable(address)
             ray.init(address, **quiet)
     except (RuntimeError, ValueError, OSError) as error:
-        where = (
-            "Ray does not start on this machine"
-            if address == LOCAL_CLUSTER
-            else f"no Ray cluster at RAY_ADDRESS={address}"
-        )
+        is_local = address == LOCAL_CLUSTER
+        where = "Ray does not start on this machine" if is_local else f"no Ray cluster at RAY_ADDRESS={address}"
         raise UserError(f"{where}: {str(error).strip().splitlines()[0]}") from error
     try:
         if threading.current_thread() is threading.main_thread():
