@@ -57,11 +57,14 @@ def download_file(
     """Download a file and verify it, by `sha256` or else by the checksum recorded at its first download."""
     checksum_path = path.with_name(f"{path.name}.sha256")
     expected = sha256 or read_recorded_checksum(checksum_path)
-    if not path.exists():
-        _download_with_retries(url, path, expected, progress, sleep)
-    actual = compute_sha256(path)
-    if expected and actual != expected:
-        raise _make_checksum_error(path, actual, expected)
+    if path.exists():
+        actual = compute_sha256(path)
+        if expected and actual != expected:
+            raise UserError(
+                f"{path} has the SHA-256 checksum {actual} and should have {expected}; remove it and fetch it again"
+            )
+    else:
+        actual = _download_with_retries(url, path, expected, progress, sleep)
     if not checksum_path.exists():
         checksum_path.write_text(f"{actual}  {path.name}\n", encoding="utf-8")
     return DownloadedFile(path, actual, expected is not None)
@@ -69,8 +72,8 @@ def download_file(
 
 def _download_with_retries(
     url: str, path: Path, expected: str | None, progress: ProgressCallback, sleep: Callable[[float], None]
-) -> None:
-    """Write a `.part` file until it is complete and verified, then rename it."""
+) -> str:
+    """Write a `.part` file until it is complete and verified, then rename it; return its checksum."""
     if not url.startswith(("http://", "https://")):
         raise UserError(f"{url} is not a web address; it begins with http:// or https://")
     part = PartialDownload(path)
@@ -85,9 +88,10 @@ def _download_with_retries(
     actual = compute_sha256(part.path)
     if expected and actual != expected:
         part.remove_files()
-        raise _make_checksum_error(Path(url), actual, expected, url)
+        raise UserError(f"{url} has the SHA-256 checksum {actual} and should have {expected}; it was not kept")
     part.path.replace(path)
     part.remove_files()
+    return actual
 
 
 class PartialDownload:
@@ -186,14 +190,6 @@ def read_recorded_checksum(checksum_path: Path) -> str | None:
     if not first or not re.fullmatch("[0-9a-f]{64}", first[0]):
         raise UserError(f"{checksum_path} holds no SHA-256 checksum; remove it to trust the next download")
     return first[0]
-
-
-def _make_checksum_error(path: Path, actual: str, expected: str, url: str | None = None) -> UserError:
-    """Return the error for a file with another checksum than expected."""
-    return UserError(
-        f"{url or path} has the SHA-256 checksum {actual} and should have {expected}; "
-        + ("it was not kept" if url else "remove it and fetch it again")
-    )
 
 
 _MAX_LINE_BYTES = 1 << 20

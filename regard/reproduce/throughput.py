@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from regard.data.dataset import RaggedArray, Seq2SeqBatch, collate
+from regard.data.loader import split_by_tokens
 from regard.data.readers.text import Pair
-from regard.data.sampler import split_by_tokens
 from regard.training import TrainingSettings, choose_device
 from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
 from regard.training.gradient_accumulation import GradientAccumulator

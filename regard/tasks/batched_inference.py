@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from regard.data.dataset import Indices
-from regard.data.sampler import split_by_tokens
+from regard.data.loader import split_by_tokens
 
 T = TypeVar("T")
 

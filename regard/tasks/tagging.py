@@ -40,7 +40,7 @@ from regard.tasks.base import (
     ValidationSample,
     require_list,
 )
-from regard.tokenizers.word_features import UNKNOWN, TaggingVocabulary, TagTextSettings, WordColumns
+from regard.tokenizers.vocabularies import UNKNOWN, TaggingVocabulary, TagTextSettings, WordColumns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from typing import Annotated, Literal, NamedTuple
 from regard.config import Fraction, Range
 from regard.errors import UserError
 from regard.special_tokens import SPECIAL_TOKENS
-from regard.tokenizers.label_vocabulary import LabelVocabulary
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import Tokenizer
+from regard.tokenizers.vocabularies import LabelVocabulary
 from regard.tokenizers.words import WordTokenizer
 
 __all__ = [

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from regard.data.dataset import TrainingDataset
-from regard.data.sampler import SamplerPosition, TokenBatchSampler
+from regard.data.loader import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
 from regard.models import Model
 from regard.recipes import TrainingSettings

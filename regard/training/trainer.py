@@ -20,12 +20,12 @@ from regard.data.dataset import TrainingDataset
 from regard.data.loader import (
     STOP_SIGNALS,
     LoadedBatches,
+    TokenBatchSampler,
     UpdateBatches,
     iterate_batch_requests,
     report_worker_errors,
     start_batch_loader,
 )
-from regard.data.sampler import TokenBatchSampler
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError
 from regard.fast import rest

@@ -16,13 +16,14 @@ from torch.utils.data import DataLoader
 
 from regard.data.dataset import Indices, ParallelDataset, RaggedArray, RaggedArrayWriter, Seq2SeqBatch, pad_with_end_id
 from regard.data.loader import (
+    SamplerPosition,
+    TokenBatchSampler,
     UpdateBatches,
     _block_stop_signals,
     iterate_batch_requests,
     report_worker_errors,
     start_batch_loader,
 )
-from regard.data.sampler import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD
 

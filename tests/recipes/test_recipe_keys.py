@@ -33,8 +33,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.dataset import Indices, ParallelDataset, Seq2SeqBatch
+from regard.data.loader import SamplerPosition
 from regard.data.readers.dispatch import read_all_pairs
-from regard.data.sampler import SamplerPosition
 from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments

@@ -37,7 +37,7 @@ from regard.tasks.tagging import (
     TaggingTask,
     compute_tagging_metrics,
 )
-from regard.tokenizers.word_features import (
+from regard.tokenizers.vocabularies import (
     UNKNOWN,
     TaggingVocabulary,
     TagTextSettings,

@@ -38,10 +38,9 @@ from torch import Tensor
 
 from regard.data import prepare
 from regard.data.dataset import Indices
-from regard.data.loader import UpdateBatches
+from regard.data.loader import SamplerPosition, UpdateBatches
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
-from regard.data.sampler import SamplerPosition
 from regard.data.settings import DataSettings
 from regard.data.split import CorpusSplit
 from regard.errors import UserError

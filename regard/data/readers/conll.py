@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from regard.data.readers.text import format_path, iterate_lines, number_lines
 from regard.errors import UserError, format_suggestion, short_repr
-from regard.tokenizers.word_features import WordColumns
+from regard.tokenizers.vocabularies import WordColumns
 
 Column = int | str  # number, from 1, or CoNLL-U name
 

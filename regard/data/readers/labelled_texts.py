@@ -12,7 +12,7 @@ from regard.data.readers.dispatch import find_format_suffix, open_rows
 from regard.data.readers.jsonl import is_valid_unicode, make_surrogate_error, parse_json_line
 from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines
 from regard.errors import UserError, format_suggestion, short_repr
-from regard.tokenizers.label_vocabulary import is_valid_label
+from regard.tokenizers.vocabularies import is_valid_label
 
 _JSON_FORMAT = '{"text": "…", "label": "…"}'
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.data.dataset import Indices
-from regard.data.sampler import split_by_tokens
+from regard.data.loader import split_by_tokens
 from regard.errors import UserError
 from regard.search import Hypothesis, SearchModel, UnsatisfiableConstraintError, sample, search, search_restricted
 from regard.special_tokens import EOS, PAD

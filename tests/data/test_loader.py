@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.dataset import DatasetPart
-from regard.data.sampler import SamplerPosition, TokenBatchSampler, split_by_tokens
+from regard.data.loader import SamplerPosition, TokenBatchSampler, split_by_tokens
 
 Sizes = npt.NDArray[np.int64]
 lengths = st.lists(st.integers(1, 40), min_size=1, max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
