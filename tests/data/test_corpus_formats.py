@@ -517,8 +517,9 @@ def test_damaged_parquet_or_one_without_pairs_is_refused(tmp_path: Path) -> None
         lambda left, right: {"id": 3, "en": left, "de": right},
         lambda left, right: {"translation": {"en": left, "de": right}},
         lambda left, right: {"en_GB": left, "de-DE": right, "en-US-x": 3},
+        lambda left, right: {"source": "news", "en": left, "de": right},
     ],
-    ids=["language codes", "nested", "regional codes"],
+    ids=["language codes", "nested", "regional codes", "provenance in source"],
 )
 def test_jsonl_languages_are_recognised_and_can_be_chosen(row: Callable[[str, str], object], tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.jsonl", "".join(json.dumps(row(*pair)) + "\n" for pair in ROWS))
