@@ -198,8 +198,8 @@ class LoadedBatches:
     def __init__(self, loader: DataLoader[UpdateBatches]) -> None:
         with _block_stop_signals():
             self._batches: Any = iter(loader)
-        for worker in getattr(self._batches, "_workers", ()):
-            worker._popen.terminate = worker._popen.kill  # because SIGTERM is blocked
+            for worker in getattr(self._batches, "_workers", ()):
+                worker._popen.terminate = worker._popen.kill  # because SIGTERM is blocked
         self._previous_handler: Any = None
         is_main_thread = threading.current_thread() is threading.main_thread()  # only it can set signal handlers
         if loader.num_workers and is_main_thread and hasattr(signal, "SIGCHLD"):  # not on Windows
