@@ -26,8 +26,8 @@ from benchmarks.peers.workloads import MODELS, Workload
 from benchmarks.timing import Runs, measure_in_turns
 from regard.data.dataset import Seq2SeqBatch
 from regard.fast import quicken
-from regard.fast.output import rows
-from regard.fast.packed.lean import kept
+from regard.fast.training import linear_cross_entropy as rows
+from regard.fast.training.packed.ops_cpu import kept
 from regard.models import Seq2Seq, build
 from regard.recipes import TrainingSettings
 from regard.special_tokens import BOS, EOS, PAD

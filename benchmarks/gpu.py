@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from regard.fast import quicken
-from regard.fast.captured import Captured
-from regard.fast.decoding import way as decoding
-from regard.fast.decoding.board import CHUNK, Wish
-from regard.fast.feeding.way import played
-from regard.fast.looping import replayed
-from regard.fast.output import way as output
+from regard.fast.cuda_graphs.cache import Captured
+from regard.fast.decoding.device import search as decoding
+from regard.fast.decoding.numpy_search import CHUNK, Wish
+from regard.fast.training import linear_cross_entropy as output
+from regard.fast.training.graphed_loop import replayed
+from regard.fast.training.luong import played
 from regard.models import build
 from regard.models.base import Encoded
 from regard.models.losses import default_loss_sum

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.fast import quicken
-from regard.fast.packed import way
+from regard.fast.training.packed import loss as way
 from regard.models import build
 from regard.models.base import Seq2Seq
 

@@ -21,6 +21,7 @@ LAYERS = (
     ("recipes",),
     ("models",),
     ("fast",),
+    ("export",),
     ("tokenizers",),
     ("text",),
     ("data",),

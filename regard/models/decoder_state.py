@@ -6,7 +6,7 @@ without a batch dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -83,6 +83,20 @@ def map_tensors(
         raise TypeError(f"a decoder's state is made of tensors, tuples, lists and mappings, not {type(leaf).__name__}")
 
     return _map_leaves(apply, memory_fn is not None, state)  # type: ignore[no-any-return]
+
+
+def distinct_tensors(state: Any) -> dict[str, Tensor]:
+    """Return the tensors of a state by name; a tensor that occurs twice has the first name."""
+    first: dict[int, tuple[str, Tensor]] = {}
+    for name, leaf in named_tensors(state):
+        first.setdefault(id(leaf), (name, leaf))
+    return dict(first.values())
+
+
+def replace_distinct_tensors(state: T, new_tensors: Sequence[Tensor]) -> T:
+    """Return a state of the same structure with other tensors, in the order of `distinct_tensors`."""
+    indices = {id(leaf): index for index, leaf in enumerate(distinct_tensors(state).values())}
+    return map_tensors(state, lambda leaf: new_tensors[indices[id(leaf)]])
 
 
 def concat_states(first: T, second: T) -> T:

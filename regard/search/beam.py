@@ -25,11 +25,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import make_nan_error
-from regard.fast.decoding.board import LONGEST
-from regard.fast.decoding.numpy_search import search_fast
-from regard.fast.narrow import VocabularySubset, narrowed
-from regard.fast.switch import wanted
-from regard.fast.topk import topk
+from regard.fast.decoding.numpy_search import LONGEST, search_fast
+from regard.fast.decoding.shortlist import VocabularySubset, narrowed
+from regard.fast.decoding.topk import topk
+from regard.fast.eligibility import wanted
 from regard.models.hypothesis import Floats, Hypothesis, Scorer, SearchOptions
 from regard.search import constraints
 from regard.search.constraints import Phrase, PhraseProgress, Prefix

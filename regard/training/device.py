@@ -18,7 +18,7 @@ import torch
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.halves.way import halved
+from regard.fast.kernels.fp16 import halved
 from regard.recipes import TrainingSettings
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.fast import products
-from regard.fast.products import EXACT
+from regard.fast import gemm as products
+from regard.fast.gemm import EXACT
 
 
 @pytest.mark.parametrize("by_numpy", [True, False])

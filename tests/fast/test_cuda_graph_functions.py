@@ -11,14 +11,16 @@ from support.graphs import EagerGraph
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.fast.captured import Captured, Form, Function, Graph
-from regard.fast.recording import Places, attempted, rounded
+from regard.fast.cuda_graphs.buckets import rounded
+from regard.fast.cuda_graphs.cache import Captured
+from regard.fast.cuda_graphs.function import Form, Graph, TensorFunction
+from regard.fast.cuda_graphs.pool import Places, attempted
 
 
 class OutOfMemoryGraph(Graph):
     """A graph for whose capture there is no memory."""
 
-    def record(self, function: Function, places: Places) -> Graph:
+    def record(self, function: TensorFunction, places: Places) -> Graph:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     tried = EagerGraph.tried
@@ -140,7 +142,7 @@ class SecondTryGraph(EagerGraph):
 
     tries = 0
 
-    def record(self, function: Function, places: Places) -> Graph:
+    def record(self, function: TensorFunction, places: Places) -> Graph:
         SecondTryGraph.tries += 1
         if SecondTryGraph.tries == 1:
             raise RuntimeError("CUDA error: out of memory")  # the message of the driver

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.fast.recording import Pool, Recorder, reason
+from regard.fast.cuda_graphs.pool import Pool, Recorder, reason
 
 
 class FakeGraph:
@@ -41,7 +41,7 @@ class FakeCuda:
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", self.make_handle)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         monkeypatch.setattr(torch.cuda, "stream", fake_stream)
-        monkeypatch.setattr("regard.fast.recording.beside", lambda _: None)
+        monkeypatch.setattr("regard.fast.cuda_graphs.pool.beside", lambda _: None)
 
     def make_handle(self) -> int:
         self.pools += 1
@@ -114,7 +114,7 @@ def test_garbage_collection_is_off_during_a_capture(cuda: FakeCuda, enabled: boo
 
 
 def test_recorder_captures_all_its_graphs_in_one_pool(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.fast.recording.aside", lambda work: work())
+    monkeypatch.setattr("regard.fast.cuda_graphs.pool.aside", lambda work: work())
     done: list[int] = []
     recorder = Recorder("decoding")
     replays = [recorder.record(lambda: done.append(0)) for _ in range(2)]

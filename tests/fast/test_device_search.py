@@ -23,12 +23,10 @@ from support.search import (
 from torch import Tensor, nn
 
 from regard.fast import quicken, rest
-from regard.fast.decoding import way
-from regard.fast.decoding.board import CHUNK, Wish
-from regard.fast.decoding.finder import Finder, Room
-from regard.fast.decoding.harvest import Record
-from regard.fast.decoding.plain import PLAIN
-from regard.fast.decoding.reading import Reading
+from regard.fast.decoding.device import search as way
+from regard.fast.decoding.device.ops import PLAIN
+from regard.fast.decoding.device.search import Finder, Reading, Room
+from regard.fast.decoding.numpy_search import CHUNK, Record, Wish
 from regard.models import build
 from regard.models.base import AlignmentHead, Seq2Seq
 from regard.models.rnn_common import RecurrentEncoder

@@ -11,11 +11,11 @@ from support.fast_models import make_batch, use_gelu
 from torch import Tensor, nn
 
 from regard.fast import quicken
-from regard.fast.decoding import way as decoding
-from regard.fast.hearing import Listeners, heard
-from regard.fast.packed import way
-from regard.fast.packed.replay import Replayed
-from regard.fast.trial import succeeds
+from regard.fast.cuda_graphs.function import Replayed
+from regard.fast.decoding.device import search as decoding
+from regard.fast.eligibility import Listeners, heard
+from regard.fast.selftest import succeeds
+from regard.fast.training.packed import loss as way
 from regard.models import build
 from regard.models.losses import CrossEntropy, LossSettings
 from regard.models.rnn_common import DeepOutput

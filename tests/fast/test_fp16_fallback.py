@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.fast import compiled
-from regard.fast.halves import way
-from regard.fast.halves.product import Halved
-from regard.fast.halves.way import halved, multiplying
-from regard.fast.products import EXACT
+from regard.fast.gemm import EXACT
+from regard.fast.kernels import build as compiled
+from regard.fast.kernels import fp16 as way
+from regard.fast.kernels.fp16 import Halved, halved, multiplying
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +76,7 @@ def test_library_that_cannot_be_loaded_is_named(
 ) -> None:
     script = """while [ $# -gt 0 ]; do if [ "$1" = -o ]; then echo none > "$2"; fi; shift; done"""
     monkeypatch.setenv("CC", str(write_compiler(tmp_path, script)))
-    assert "halves-" in check_fallback(capsys)
+    assert "fp16-" in check_fallback(capsys)
 
 
 def test_cache_folder_that_cannot_be_written_is_named(
@@ -113,7 +112,7 @@ class FakeLibrary:
 def test_kernels_that_failed_their_self_test_are_not_tested_again(
     wrong: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(way, "library", lambda: FakeLibrary(tmp_path))
+    monkeypatch.setattr(way, "load_kernels", lambda: FakeLibrary(tmp_path))
     monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b + 10 * wrong)
     monkeypatch.setattr(way, "ratio", lambda *_: 3.0)
     reason = "wrong numbers" if wrong else "3.00 times as long"
@@ -127,7 +126,7 @@ def test_kernels_that_failed_their_self_test_are_not_tested_again(
 def test_truncated_self_test_result_is_ignored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(way, "library", lambda: FakeLibrary(tmp_path))
+    monkeypatch.setattr(way, "load_kernels", lambda: FakeLibrary(tmp_path))
     monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b + 10)
     (tmp_path / "halves.verdict").write_text("", encoding="utf-8")
     assert "wrong numbers" in check_fallback(capsys)
@@ -138,7 +137,7 @@ def test_truncated_self_test_result_is_ignored(
 def test_self_test_ignores_the_default_dtype(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(way, "library", lambda: FakeLibrary(tmp_path))
+    monkeypatch.setattr(way, "load_kernels", lambda: FakeLibrary(tmp_path))
     monkeypatch.setattr(way, "ratio", lambda *_: 0.5)
     monkeypatch.setattr(Halved, "mm", lambda self, a, b: torch.full_like(a @ b, a.dtype != torch.float32) + a @ b)
     torch.set_default_dtype(dtype)
@@ -151,7 +150,7 @@ def test_self_test_ignores_the_default_dtype(
 def test_kernels_that_passed_their_self_test_are_not_tested_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(way, "library", lambda: FakeLibrary(tmp_path))
+    monkeypatch.setattr(way, "load_kernels", lambda: FakeLibrary(tmp_path))
     monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b)
     for time in (0.5, 1.5):
         monkeypatch.setattr(way, "ratio", lambda *_, time=time: time)

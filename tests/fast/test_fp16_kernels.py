@@ -16,15 +16,16 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
 
-from regard.fast import compiled, quicken
-from regard.fast.gates import Squashing, Window
-from regard.fast.halves import library, way
-from regard.fast.halves.product import Halved, Panels
-from regard.fast.halves.way import halved, multiplying
-from regard.fast.lstm import Unrolled
-from regard.fast.output.rows import Losses, entropy
-from regard.fast.packed.lean import Linear
-from regard.fast.products import EXACT
+from regard.fast import quicken
+from regard.fast.gemm import EXACT
+from regard.fast.kernels import build as compiled
+from regard.fast.kernels import fp16 as library
+from regard.fast.kernels import fp16 as way
+from regard.fast.kernels.fp16 import Halved, Panels, halved, multiplying
+from regard.fast.training.linear_cross_entropy import ChunkedCrossEntropy, entropy
+from regard.fast.training.packed.ops_cpu import Linear
+from regard.fast.training.rnn_layer import LSTMFunction
+from regard.fast.training.step_ops import Squashing, Window
 from regard.models import build
 
 # Error as a fraction of Σ |a||b|: both factors and each of up to 256 partial sums are rounded to eleven bits, and these
@@ -36,7 +37,7 @@ ROUNDING = 8 * 2**-11
 def kernels() -> Halved:
     """Return the kernels, compiled once per session, set up for small products too."""
     try:
-        return Halved(library.library(), few=1)
+        return Halved(library.load_kernels(), few=1)
     except compiled.MissingError as error:  # an ARM processor without fp16 arithmetic
         pytest.skip(str(error))
 
@@ -187,7 +188,7 @@ def test_lstm_accepts_initial_states_of_any_layout(rows: int) -> None:
         found = []
         for by in (EXACT, kernels()):
             given = [x.clone().requires_grad_(), begin.clone().requires_grad_(), begin.detach().requires_grad_()]
-            states, cells = Unrolled.apply(*given, W, U, b, by)  # type: ignore[no-untyped-call]
+            states, cells = LSTMFunction.apply(*given, W, U, b, by)  # type: ignore[no-untyped-call]
             found.append([states, *torch.autograd.grad(states.sum() + cells[:, -1].sum(), given)])
         torch.testing.assert_close(found[1], found[0], atol=0.05, rtol=0.05)
 
@@ -198,14 +199,14 @@ def test_loss_accepts_transposed_inputs() -> None:
     found = []
     for by in (EXACT, kernels()):
         given = [h.detach().requires_grad_(), weight.detach().requires_grad_()]
-        loss = Losses.apply(*given, None, targets, 0.1, True, by)  # type: ignore[no-untyped-call]
+        loss = ChunkedCrossEntropy.apply(*given, None, targets, 0.1, True, by)  # type: ignore[no-untyped-call]
         found.append([loss, *torch.autograd.grad(loss, given)])
     torch.testing.assert_close(found[1], found[0], atol=0.05, rtol=0.05)
 
 
 def test_small_products_are_left_to_pytorch() -> None:
     a, b = torch.randn(20, 30), torch.randn(30, 40)
-    default = Halved(library.library())
+    default = Halved(library.load_kernels())
     assert torch.equal(default.mm(a, default.often(b)), a @ b)
     assert isinstance(default.often(torch.randn(256, 256)), Panels)
     weight, bias = default.slopes(a, a)

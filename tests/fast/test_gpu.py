@@ -27,20 +27,23 @@ from support.search import make_sources
 from support.training import train_tiny
 
 from regard.fast import quicken
-from regard.fast.captured import CAPTURED, PATIENCE, Captured, graphs
-from regard.fast.decoding import plain as decoding_plain
-from regard.fast.decoding import way as decoding
-from regard.fast.decoding.board import CHUNK, Board, Wish, begin, laid, tell
-from regard.fast.decoding.finder import Finder
-from regard.fast.decoding.parts import Candidates, Gates, Piece, Source
-from regard.fast.feeding.way import looped, played
-from regard.fast.gates import Plain, Window
-from regard.fast.layer import unrolled
-from regard.fast.looping import replayed
-from regard.fast.output import way as output
-from regard.fast.packed import plain, stack, way
-from regard.fast.packed.spans import spans
-from regard.fast.recording import Places, Recorder
+from regard.fast.cuda_graphs.cache import CAPTURED, MIN_CALLS, Captured, graphs
+from regard.fast.cuda_graphs.pool import Places, Recorder
+from regard.fast.decoding.device import ops as decoding_plain
+from regard.fast.decoding.device import search as decoding
+from regard.fast.decoding.device.ops import Candidates, Gates, Piece, Source
+from regard.fast.decoding.device.search import Finder
+from regard.fast.decoding.device.state import Board, begin, laid, tell
+from regard.fast.decoding.numpy_search import CHUNK, Wish
+from regard.fast.training import linear_cross_entropy as output
+from regard.fast.training.graphed_loop import replayed
+from regard.fast.training.luong import looped, played
+from regard.fast.training.packed import loss as stack
+from regard.fast.training.packed import loss as way
+from regard.fast.training.packed import ops as plain
+from regard.fast.training.packed.batch import spans
+from regard.fast.training.rnn_layer import unrolled
+from regard.fast.training.step_ops import Plain, Window
 from regard.models import build
 from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
 from regard.models.rnn_common import unroll_decoder
@@ -131,7 +134,7 @@ def test_captured_gru_has_the_outputs_of_the_loop_for_each_shape(dtype: torch.dt
     torch.manual_seed(0)
     cell = CELLS["gru-paper"](24, 40).cuda()
     for sizes in ([17, 1, 9, 0, 3], [4, 16], [17, 1, 9, 0, 3]):
-        for turn in range(PATIENCE + 1):
+        for turn in range(MIN_CALLS + 1):
             lengths = torch.tensor(sizes).cuda()
             x = torch.randn(len(sizes), max(sizes), 24).cuda()
             found = [run_layer_with_gradients(run, cell, x, lengths, dtype) for run in (unrolled, unroll_cell)]
@@ -360,7 +363,7 @@ def test_captured_dropout_is_drawn_anew_and_follows_the_seed() -> None:
 
 @pytest.mark.parametrize("r_drop", [0.0, 1.5])
 def test_fused_loss_by_rows_has_the_reference_gradients(r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.fast.output import fused
+    from regard.fast.kernels.triton import cross_entropy as fused
 
     monkeypatch.setattr(fused, "LOGITS", 5 * 10_007)
     torch.manual_seed(0)
@@ -382,12 +385,12 @@ def test_fused_loss_by_rows_has_the_reference_gradients(r_drop: float, monkeypat
 def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
     recipe: str, kind: torch.dtype, close: float, r_drop: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from regard.fast.output import fused
+    from regard.fast.kernels.triton import cross_entropy as fused
 
     calls = []
     losses = fused.losses
     monkeypatch.setattr(fused, "losses", lambda *given: calls.append(given) or losses(*given))  # type: ignore[func-returns-value]
-    output.fused.cache_clear()
+    output.triton_loss.cache_clear()
     torch.manual_seed(0)
     model: Any = build(recipe, 50, 70, size=32, dropout=0.0).cuda().train()
     model.criterion = CrossEntropy(LossSettings(label_smoothing=0.1, r_drop=r_drop))
@@ -409,7 +412,7 @@ def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
 
 
 def test_fused_dropout_is_the_same_in_forward_and_backward() -> None:
-    from regard.fast.packed import fused
+    from regard.fast.training.packed import ops_triton as fused
 
     torch.manual_seed(0)
     x, weight = torch.randn(300, 40).cuda(), torch.ones(40).cuda()
@@ -424,7 +427,7 @@ def test_fused_dropout_is_the_same_in_forward_and_backward() -> None:
 
 
 def test_packed_sentences_do_not_attend_to_each_other() -> None:
-    from regard.fast.packed import fused
+    from regard.fast.training.packed import ops_triton as fused
 
     torch.manual_seed(0)
     rows = spans(torch.tensor([3, 5, 2]).cuda(), 10, 5)
@@ -436,7 +439,7 @@ def test_packed_sentences_do_not_attend_to_each_other() -> None:
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (64, 32), (200, 33), (801, 7), (3, 1000)])
 def test_fused_counts_of_a_batch_are_right(rows: int, size: int) -> None:
-    from regard.fast.packed import fused
+    from regard.fast.training.packed import ops_triton as fused
 
     torch.manual_seed(rows)
     lengths = torch.randint(1, 90, (rows,), device="cuda")
@@ -475,7 +478,7 @@ SIZES = [(1, 1, 1, 1), (2, 7, 3, 5), (3, 33, 1, 33), (5, 1000, 30, 1000), (3, 40
 
 def test_tanh_of_triton_kernels_is_exact_near_zero_too() -> None:
     pytest.importorskip("triton")
-    from regard.fast.kernels import Kernels
+    from regard.fast.kernels.triton.rnn import Kernels
 
     z = torch.logspace(-6, 1, 5001, device="cuda").repeat(2, 1)
     z[1] *= -1
@@ -492,7 +495,7 @@ def test_triton_kernels_have_the_outputs_of_the_plain_steps(
     sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float, dropout: bool
 ) -> None:
     pytest.importorskip("triton")
-    from regard.fast.kernels import Kernels
+    from regard.fast.kernels.triton.rnn import Kernels
 
     B, H, S, V = sizes
 
@@ -897,7 +900,7 @@ def make_board(A: int, W: int, taken: int, fill: Any) -> Board:
 @pytest.mark.parametrize("sizes", [(1, 1, 50), (3, 1, 5000), (5, 4, 33), (64, 5, 4500), (2, 16, 100)], ids=str)
 def test_search_kernels_choose_like_the_plain_operations(sizes: tuple[int, int, int], taken: int) -> None:
     pytest.importorskip("triton")
-    from regard.fast.decoding import fused
+    from regard.fast.decoding.device import ops_triton as fused
 
     A, W, V = sizes
 
@@ -927,7 +930,7 @@ def test_kernels_of_a_transformer_step_have_the_plain_outputs(
     sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float
 ) -> None:
     pytest.importorskip("triton")
-    from regard.fast.decoding import fused
+    from regard.fast.decoding.device import ops_triton as fused
 
     A, W, d, heads = sizes
     D, R, S, capacity = d * heads, A * W, 70, 64
@@ -959,7 +962,7 @@ def test_kernels_of_a_recurrent_step_have_the_plain_outputs(
     sizes: tuple[int, int, int], concat: bool, dtype: torch.dtype, close: float
 ) -> None:
     pytest.importorskip("triton")
-    from regard.fast.decoding import fused
+    from regard.fast.decoding.device import ops_triton as fused
 
     A, W, H = sizes
     R, S, V = A * W, 21, 4000

@@ -13,9 +13,10 @@ from support.fast_models import assert_all_close, randomize
 from support.graphs import EagerGraph
 from torch import Tensor, nn
 
-from regard.fast import looping, quicken
-from regard.fast.captured import Captured
-from regard.fast.looping import Kept, Link, dropped, recorded, records, replayed
+from regard.fast import quicken
+from regard.fast.cuda_graphs.cache import Captured
+from regard.fast.training import graphed_loop as looping
+from regard.fast.training.graphed_loop import Kept, Link, dropped, recorded, records, replayed
 from regard.models import build, luong2015, rnn_common
 
 REFERENCE_LOOPS: dict[str, Any] = {

@@ -30,14 +30,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.fast.cached import WIDEST
-from regard.fast.compiled import MissingError
-from regard.fast.octets import greedy, product, way
-from regard.fast.octets.library import library
-from regard.fast.octets.model import OctetModel
-from regard.fast.octets.product import Linear, tried
-from regard.fast.octets.way import kernels, lacking
-from regard.fast.room import CHUNK
+from regard.fast.decoding import int8_model as greedy
+from regard.fast.decoding import int8_model as way
+from regard.fast.decoding import int8_weights as product
+from regard.fast.decoding.int8_model import OctetModel, lacking, load_checked_kernels
+from regard.fast.decoding.int8_weights import Linear, load_kernels, tried
+from regard.fast.decoding.kv_cache import CHUNK, WIDEST
+from regard.fast.kernels.build import MissingError
 from regard.models import Seq2Seq, build
 from regard.models.vaswani2017 import FeedForward
 from regard.nn import MultiHeadAttention
@@ -70,7 +69,7 @@ def require_kernels(request: pytest.FixtureRequest) -> None:
     if callspec is not None and callspec.params.get("lanes"):
         return
     try:
-        kernels()
+        load_checked_kernels()
     except MissingError as error:
         pytest.skip(str(error))
 
@@ -94,7 +93,7 @@ def round_to_int8(x: Tensor) -> Tensor:
 
 def make_int8(model: Seq2Seq) -> Any:
     """Return the model with int8 kernels; a search accepts it as a model."""
-    return way.in_bytes(model)
+    return way.quantize_model(model)
 
 
 def run_reference(model: Seq2Seq, run: Callable[[Any], Hypotheses]) -> Hypotheses:
@@ -124,7 +123,7 @@ def assert_near_hypotheses(expected: Hypotheses, found: Hypotheses) -> None:
 @cache
 def compile_kernels(lanes: int) -> ctypes.CDLL:
     """Return the kernels of this processor, or those of x86-64 for vectors of so many lanes."""
-    return library("-DPLAIN", f"-DLANES={lanes}") if lanes else kernels()
+    return load_kernels("-DPLAIN", f"-DLANES={lanes}") if lanes else load_checked_kernels()
 
 
 @each_lanes
@@ -142,11 +141,11 @@ def test_int8_products_are_those_of_integers(
 
 def test_wrong_or_slow_kernels_fail_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "ratio", lambda *_: 0.9)
-    assert tried(kernels()) == ""
+    assert tried(load_checked_kernels()) == ""
     monkeypatch.setattr(product, "ratio", lambda *_: 3.0)
-    assert tried(kernels()) == "in bytes products would take 3.00 times as long"
+    assert tried(load_checked_kernels()) == "in bytes products would take 3.00 times as long"
     monkeypatch.setattr(Linear, "__call__", lambda self, x: torch.zeros(1))
-    assert tried(kernels()) == "kernels for bytes give wrong numbers here"
+    assert tried(load_checked_kernels()) == "kernels for bytes give wrong numbers here"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -154,7 +153,7 @@ def test_self_test_ignores_the_default_dtype(dtype: torch.dtype, monkeypatch: py
     monkeypatch.setattr(product, "ratio", lambda *_: 0.9)
     torch.set_default_dtype(dtype)
     try:
-        assert tried(kernels()) == ""
+        assert tried(load_checked_kernels()) == ""
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -466,7 +465,7 @@ def test_processor_without_int8_products_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("CC", "cc -U__ARM_FEATURE_DOTPROD -U__AVX512VNNI__ -U__AVXVNNI__")
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     with pytest.raises(MissingError, match=r"^this processor, or its compiler, has no products of bytes$"):
-        library()
+        load_kernels()
 
 
 def test_int8_without_a_compiler_refers_to_export(

@@ -16,10 +16,9 @@ from support.fast_models import TARGET_WORDS, add_hook, make_random_transformer
 from support.search import SEARCH_OPTIONS, Hypotheses, assert_same_hypotheses, make_sources
 from torch import Tensor, nn
 
+from regard.export.onnx.decoder_states import LaidDecoder
 from regard.fast import quicken
-from regard.fast.cached import WIDEST, CachedDecoder, cached
-from regard.fast.laid import LaidDecoder
-from regard.fast.room import CHUNK
+from regard.fast.decoding.kv_cache import CHUNK, WIDEST, CachedDecoder, cached
 from regard.models import Seq2Seq, build
 from regard.models.vaswani2017 import TransformerDecoder
 from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search, search_restricted

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.fast import quicken
-from regard.fast.output import rows
-from regard.fast.output import way as output
+from regard.fast.training import linear_cross_entropy as output
+from regard.fast.training import linear_cross_entropy as rows
 from regard.models import build
 from regard.models.base import Seq2Seq
 from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum

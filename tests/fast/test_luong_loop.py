@@ -15,12 +15,12 @@ from support.fast_models import assert_all_close, randomize
 from support.graphs import EagerGraph
 from torch import Tensor, nn
 
-from regard.fast import gates, quicken
-from regard.fast.captured import Captured
-from regard.fast.feeding import way
-from regard.fast.feeding.layout import arranged, drawn, prepared
-from regard.fast.feeding.loop import Plan, fed, flat
-from regard.fast.feeding.way import covers, looped, played, seen_through
+from regard.fast import quicken
+from regard.fast.cuda_graphs.cache import Captured
+from regard.fast.training import luong as way
+from regard.fast.training import step_ops as gates
+from regard.fast.training.luong import arranged, covers, drawn, looped, played, prepared, seen_through
+from regard.fast.training.luong_loop import Plan, fed, flat
 from regard.models import build
 from regard.models.luong2015 import LuongDecoder, LuongState
 from regard.models.rnn_common import unroll_decoder

@@ -16,10 +16,14 @@ from support.fast_models import make_training_transformer as make_model
 from torch import Tensor, nn
 
 from regard.fast import quicken
-from regard.fast.output.way import Thin, takes
-from regard.fast.packed import lean, plain, stack, way
-from regard.fast.packed.batch import Sizes, packed, present, reach
-from regard.fast.packed.spans import spans
+from regard.fast.cuda_graphs.buckets import reach
+from regard.fast.eligibility import takes
+from regard.fast.training.linear_cross_entropy import Thin
+from regard.fast.training.packed import loss as stack
+from regard.fast.training.packed import loss as way
+from regard.fast.training.packed import ops as plain
+from regard.fast.training.packed import ops_cpu as lean
+from regard.fast.training.packed.batch import Sizes, packed, present, spans
 from regard.models import build
 from regard.models.base import Seq2Seq
 from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum

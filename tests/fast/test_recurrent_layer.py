@@ -11,9 +11,11 @@ from support.fast_models import CELLS
 from support.graphs import EagerGraph
 from torch import Tensor, nn
 
-from regard.fast import gru, layer, quicken
-from regard.fast.captured import Captured
-from regard.fast.layer import KERNELS, kind, unrolled
+from regard.fast import quicken
+from regard.fast.cuda_graphs.cache import Captured
+from regard.fast.training import rnn_layer as gru
+from regard.fast.training import rnn_layer as layer
+from regard.fast.training.rnn_layer import KERNELS, kind, unrolled
 from regard.models import build
 from regard.nn import ElmanCell, GRUCell, Recurrent, State, state_tensors
 from regard.nn.recurrent import Cell, last_real_state, unroll_cell
@@ -67,7 +69,7 @@ def test_padding_a_gru_to_the_shape_of_a_graph_changes_nothing() -> None:
     def run_in_graph(cell: Cell, x: Tensor, lengths: Tensor, state: State | None) -> tuple[Tensor, State]:
         h = cell.zero_state(x) if state is None else state_tensors(state)[0]
         W, U, b_ih, b_hh = cell.parameters()
-        (track,) = captured(gru.steps, "gru", gru.FORM, [x, h, W, U, b_ih + b_hh])
+        (track,) = captured(gru.gru_sequence, "gru", gru.GRU_SHAPES, [x, h, W, U, b_ih + b_hh])
         return track * layer.real(x, lengths), last_real_state(track, lengths, h)
 
     lengths = [3, 19, 0, *range(1, 15)]
@@ -89,7 +91,7 @@ def test_gru_in_bf16_keeps_its_state_in_fp32() -> None:
     assert (track.dtype, state_tensors(last)[0].dtype) == (torch.bfloat16, torch.bfloat16)
     torch.testing.assert_close(track.float(), exact, rtol=0.03, atol=0.03)
     W, U, b = torch.zeros(3, 1), torch.zeros(3, 1), torch.tensor([0.0, -8.0, 20.0])  # z is 0.0003, h̃ is 1
-    (states,) = gru.steps(
+    (states,) = gru.gru_sequence(
         torch.zeros(1, 100, 1).bfloat16(), torch.full((1, 1), 0.5), *(one.bfloat16() for one in (W, U, b))
     )
     assert states[0, -1].item() > 0.51, "in bf16 each of these updates would be rounded away"

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.fast import topk as module
-from regard.fast.topk import topk
+from regard.fast.decoding import topk as module
+from regard.fast.decoding.topk import topk
 
 
 @pytest.mark.parametrize("fitting", [0, 10**6])

@@ -29,9 +29,9 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
-from regard.fast.output import way as output
-from regard.fast.packed import way as packed
-from regard.fast.packed.replay import OFTEN
+from regard.fast.cuda_graphs.cache import MIN_CALLS
+from regard.fast.training import linear_cross_entropy as output
+from regard.fast.training.packed import loss as packed
 from regard.models import Seq2Seq
 from regard.recipes import parse_override
 from regard.reproduce import (
@@ -830,7 +830,7 @@ def test_training_speed_leaves_out_sentences_over_the_length_limit(lab: Workspac
 
 def test_timing_starts_after_cuda_kernels_and_graphs_are_ready() -> None:
     last = max(packed.FIRST, output.FIRST)
-    assert last + throughput.TIMED_BATCHES * (OFTEN + 1) <= throughput.TIMED_BATCHES * throughput.WARMUP_REPEATS, (
+    assert last + throughput.TIMED_BATCHES * (MIN_CALLS + 1) <= throughput.TIMED_BATCHES * throughput.WARMUP_REPEATS, (
         "CUDA graph capture included"
     )
 

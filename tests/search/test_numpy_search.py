@@ -17,9 +17,7 @@ from support.search import LENGTH_OPTIONS, assert_same_hypotheses, make_sources,
 from torch import Tensor, nn
 
 from regard.fast import quicken
-from regard.fast.decoding.board import LONGEST
-from regard.fast.decoding.harvest import Record
-from regard.fast.decoding.numpy_search import record_step
+from regard.fast.decoding.numpy_search import LONGEST, Record, record_step
 from regard.models import Seq2Seq, build
 from regard.search import BeamSearch, Hypothesis, SearchOptions, search
 from regard.search.beam import find_fast_search_obstacle

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.fast.narrow import narrowed
+from regard.fast.decoding.shortlist import narrowed
 from regard.models import Seq2Seq, build
 from regard.models.base import Decoder
 from regard.search import Phrase, search, search_restricted

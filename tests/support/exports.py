@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.fast.ctranslate2 import export
+from regard.export.ctranslate2 import export
 from regard.models import build
 from regard.special_tokens import BOS, EOS, PAD
 from regard.translate.backends.ctranslate2 import CTranslate2Model

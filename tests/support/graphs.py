@@ -5,19 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.fast.captured import Function, Graph, differentiated, keep
-from regard.fast.recording import Places
+from regard.fast.cuda_graphs.function import Graph, TensorFunction, differentiated, keep
+from regard.fast.cuda_graphs.pool import Places
 
 
 class EagerGraph(Graph):
     """Calls the function itself, reading and writing the same static buffers as a captured graph."""
 
-    def tried(self, function: Function) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
+    def tried(self, function: TensorFunction) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
         outputs = function(*self.inputs)
         came = [torch.zeros_like(one) if one.requires_grad else None for one in outputs]
         return outputs, differentiated(outputs, self.inputs, came)
 
-    def record(self, function: Function, places: Places) -> Graph:
+    def record(self, function: TensorFunction, places: Places) -> Graph:
         self.function = function
         self.forward, self.backward = self.ahead, self.back
         return self

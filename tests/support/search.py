@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.fast.room import CHUNK
+from regard.fast.decoding.kv_cache import CHUNK
 from regard.models import Seq2Seq
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets
 

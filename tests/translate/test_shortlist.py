@@ -18,7 +18,7 @@ from regard.cli.options import EngineOptions
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.errors import UserError
-from regard.fast.ctranslate2 import VMAP, spelt
+from regard.export.ctranslate2 import VMAP, spelt
 from regard.models.bahdanau2015 import BahdanauDecoder
 from regard.models.base import Decoder
 from regard.runs import Run

@@ -17,8 +17,8 @@ import torch
 from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
 from benchmarks.peers.workloads import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, ModelSizes, Workload
 from regard.fast import quicken
-from regard.fast.halves.way import halved
-from regard.fast.octets.way import in_bytes, lacking
+from regard.fast.decoding.int8_model import lacking, quantize_model
+from regard.fast.kernels.fp16 import halved
 from regard.models import Seq2Seq, build
 from regard.nn import LSTMCell, Recurrent
 from regard.recipes import TrainingSettings
@@ -43,7 +43,7 @@ def build_run(work: Workload) -> Run | None:
     if engine == "onnx":
         return make_decoding_run(open_onnx_model(model.eval(), precision), work, listed)
     if precision == INT8:
-        return None if lacking(model) else make_decoding_run(in_bytes(model.eval()), work, listed)
+        return None if lacking(model) else make_decoding_run(quantize_model(model.eval()), work, listed)
     return make_decoding_run(model.eval(), work, listed)
 
 
@@ -85,8 +85,8 @@ def make_decoding_run(model: Any, work: Workload, with_shortlist: bool) -> Run:
 
 def open_onnx_model(model: Seq2Seq, precision: str) -> Any:
     """Export the model to ONNX and load it in onnxruntime."""
-    from regard.fast.graphs import export
-    from regard.fast.onnx_runtime import OnnxModel
+    from regard.export.onnx.engine import OnnxModel
+    from regard.export.onnx.export import export
 
     with tempfile.TemporaryDirectory() as folder:
         export(model, Path(folder), precision == INT8)
@@ -116,7 +116,7 @@ def export_ctranslate2(
     model: Seq2Seq, work: Workload, folder: Path, precision: str, with_shortlist: bool = False
 ) -> None:
     """Export a Transformer that never ends a target by itself to CTranslate2."""
-    from regard.fast.ctranslate2 import VMAP, export, spelt
+    from regard.export.ctranslate2 import VMAP, export, spelt
 
     with torch.no_grad():
         # Random weights give logits around 0 to the words; 0 is never among the first of thousands.

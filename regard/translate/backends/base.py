@@ -8,8 +8,8 @@ from typing import Protocol
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.octets import way
-from regard.fast.switch import wanted
+from regard.fast.decoding import int8_model as way
+from regard.fast.eligibility import wanted
 from regard.search import Hypothesis, SearchModel
 from regard.translate.backends import AUTO, CTRANSLATE2, ENGINES, FP32, INT8, ONNX, PRECISIONS, SHORTLIST, TORCH
 from regard.translate.backends.ctranslate2 import find_ctranslate2_export, load_ctranslate2_backend
@@ -126,14 +126,14 @@ def _make_int8_model(loaded: LoadedRun) -> SearchModel:
     if (why := way.lacking(loaded.model)) is not None:
         command = f"regard export {loaded.run.folder} --precision {INT8}"
         raise UserError(f"{TORCH} does not decode {loaded.run.folder} in {INT8}: {why}; instead run: {command}")
-    return way.in_bytes(loaded.model)
+    return way.quantize_model(loaded.model)
 
 
 def _load_onnx_model(loaded: LoadedRun, folder: Path) -> SearchModel:
     """Load an export with ONNX Runtime."""
     check_on_cpu(loaded, ONNX)
     check_installed("onnxruntime")
-    from regard.fast.onnx_runtime import OnnxModel
+    from regard.export.onnx.engine import OnnxModel
 
     try:
         return OnnxModel(loaded.model, folder)

@@ -20,7 +20,7 @@ import torch
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.octets import way
+from regard.fast.decoding import int8_model as way
 from regard.search import Hypothesis, Scorer, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
 from regard.translate.backends import AUTO, CTRANSLATE2, FP32, INT8
@@ -76,7 +76,7 @@ class CTranslate2Model:
     def __init__(self, folder: Path, workers: int = 1, threads: int = 1) -> None:
         from ctranslate2 import Translator
 
-        from regard.fast.ctranslate2 import POSITIONS, VMAP
+        from regard.export.ctranslate2 import POSITIONS, VMAP
 
         if not (folder / "model.bin").is_file():
             raise UserError(f"{folder} is not a model exported for CTranslate2: it has no model.bin")

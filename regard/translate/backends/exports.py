@@ -171,7 +171,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def export_onnx(loaded: LoadedRun, precision: str, out: Path | None = None, reuse: bool = False) -> Path:
     """Export a model to ONNX; with `reuse`, keep an export that another process has written meanwhile."""
     check_installed("onnx", "onnxscript", "onnxruntime")
-    from regard.fast.graphs import export
+    from regard.export.onnx.export import export
 
     folder = out or loaded.get_export_folder(ONNX, precision)
     return write_export(loaded, folder, lambda to: export(loaded.model, to, precision == INT8), reuse)
@@ -189,7 +189,7 @@ def export_ctranslate2(
     `reuse`: keep an export that another process has written meanwhile.
     """
     check_installed("ctranslate2")
-    from regard.fast.ctranslate2 import VMAP, export, spelt
+    from regard.export.ctranslate2 import VMAP, export, spelt
 
     source, target = (side.convert_ids_to_tokens(range(side.vocab_size)) for side in loaded.tokenizers)
     quantization = INT8 if precision == INT8 else None

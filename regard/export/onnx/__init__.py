@@ -1,0 +1,1 @@
+"""ONNX export, and decoding with onnxruntime."""

@@ -1,0 +1,1 @@
+"""CUDA graphs: capture, caches and shape buckets."""

@@ -1,0 +1,1 @@
+"""Kernels in C (`native/`) and Triton (`triton/`)."""

@@ -1,0 +1,443 @@
+"""Triton kernels of the device beam search. All sums are fp32, without atomics.
+
+`number` is the index of a step within its chunk; `taken` steps came before the chunk. Both are runtime values, so all
+steps share their kernels.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import triton
+import triton.language as tl
+
+from regard.fast.kernels.triton.rnn import mixed, products, tanh
+
+
+def kernel(function):
+    """Compiled once for a model and a width of the beam, not for each number of a step, or of rows."""
+    loose = [name for name in inspect.signature(function).parameters if name in ("number", "rows", "sentences")]
+    return triton.jit(function, do_not_specialize=loose)
+
+
+# The output layer
+
+
+@triton.jit
+def sifted(
+    z, word, row, block, blocks, real, tops, sums, values, tokens, short,
+    K: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
+):  # fmt: skip
+    """Leaves what is known of a block of logits N,R: the largest, Σ exp, and the K largest that may follow."""
+    top = tl.max(z, 0)
+    safe = tl.where(top == -float("inf"), 0.0, top)
+    here = row.to(tl.int64) * blocks + block
+    tl.store(tops + here, top, real)
+    tl.store(sums + here, tl.sum(tl.exp(z - safe[None]), 0), real)
+    out = (word == PAD) | (word == BOS) | ((word == EOS) & short)
+    z = tl.where(out[:, None], -float("inf"), z)
+    for k in tl.static_range(K):
+        best = tl.max(z, 0)
+        # the first of those that are largest; where all are numbers there is one
+        at = tl.min(tl.where(z == best[None], word[:, None], 2147483647), 0)
+        tl.store(values + here * K + k, best, real)
+        tl.store(tokens + here * K + k, tl.where(at == 2147483647, 0, at), real)
+        z = tl.where(word[:, None] == at[None], -float("inf"), z)
+
+
+@kernel
+def scan(
+    logits, tops, sums, values, tokens, taken, wishes, number, vocabulary, blocks,
+    K: tl.constexpr, C: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
+):  # fmt: skip
+    """A block of the vocabulary, of one row."""
+    row = tl.program_id(0) + tl.arange(0, 1)
+    block = tl.program_id(1)
+    word = block * C + tl.arange(0, C)
+    at = row.to(tl.int64)[None] * vocabulary + word[:, None]
+    z = tl.load(logits + at, (word < vocabulary)[:, None], -float("inf")).to(tl.float32)
+    short = tl.load(taken) + number + 1 < tl.load(wishes)
+    sifted(z, word, row, block, blocks, row >= 0, tops, sums, values, tokens, short, K, PAD, BOS, EOS)
+
+
+@triton.jit
+def multiplied(
+    total, x, read, real, weight, line, there,
+    SIZE: tl.constexpr, WIDTH: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Products of some lines of a weight with the rows `read` of a piece x ·,SIZE, to be added up: N,B, or N,B,R."""
+    for first in range(0, SIZE, B):
+        at = first + tl.arange(0, B)
+        inside = at < SIZE
+        w = tl.load(weight + line.to(tl.int64)[:, None] * WIDTH + at[None], there[:, None] & inside[None], 0.0)
+        if R == 1:
+            total += w.to(tl.float32) * tl.load(x + tl.sum(read, 0) * SIZE + at, inside, 0.0).to(tl.float32)[None]
+        else:
+            part = tl.load(x + read[None] * SIZE + at[:, None], real[None] & inside[:, None], 0.0)
+            total += w.to(tl.float32)[:, :, None] * part.to(tl.float32)[None]
+    return total
+
+
+@triton.jit
+def nothing(N: tl.constexpr, B: tl.constexpr, R: tl.constexpr):
+    """What such products are added to; one row has no dimension of its own, which would only be moved about."""
+    return tl.zeros((N, B), tl.float32) if R == 1 else tl.zeros((N, B, R), tl.float32)
+
+
+@triton.jit
+def added(total, R: tl.constexpr):
+    """Their sums, N,R."""
+    return tl.sum(total, 1)[:, None] if R == 1 else tl.sum(total, 1)
+
+
+@kernel
+def weigh(
+    h, weight, tops, sums, values, tokens, taken, wishes, number, vocabulary, blocks,
+    SIZE: tl.constexpr, N: tl.constexpr, B: tl.constexpr,
+    PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
+):  # fmt: skip
+    """The output layer of a single row: N words, whose logits nobody else needs."""
+    block, row = tl.program_id(0), tl.arange(0, 1)
+    word = block * N + tl.arange(0, N)
+    there = word < vocabulary
+    total = multiplied(nothing(N, B, 1), h, row.to(tl.int64), row == 0, weight, word, there, SIZE, SIZE, B, 1)
+    z = tl.where(there[:, None], added(total, 1), -float("inf"))
+    short = tl.load(taken) + number + 1 < tl.load(wishes)
+    sifted(z, word, row, block, blocks, row == 0, tops, sums, values, tokens, short, 1, PAD, BOS, EOS)
+
+
+# The search
+
+
+@kernel
+def choose(
+    tops, sums, values, tokens, taken, wishes, penalties, limits, reached, newest, rows_of, ended, scores, done, slab,
+    number, sentences, blocks, count,
+    W: tl.constexpr, R: tl.constexpr, B: tl.constexpr, C: tl.constexpr, EOS: tl.constexpr,
+):  # fmt: skip
+    """One sentence: what goes on, what has ended, and whether that was all."""
+    own = tl.program_id(0)
+    row, block, column = tl.arange(0, R), tl.arange(0, B), tl.arange(0, C)
+    real = row < W
+    first = own.to(tl.int64) * W
+    at = (first + row)[:, None] * blocks + block[None]
+    inside = real[:, None] & (block < blocks)[None]
+    top = tl.load(tops + at, inside, -float("inf"))
+    part = tl.load(sums + at, inside, 0.0)
+    most = tl.max(top, 1)
+    most = tl.where(most == -float("inf"), 0.0, most)
+    total = tl.sum(tl.exp(top - most[:, None]) * part, 1)
+    norm = most + tl.log(tl.where(real, total, 1.0))
+    strange = tl.sum(tl.where(norm != norm, 1, 0), 0) > 0
+
+    held = real[:, None] & (column < count)[None]
+    value = tl.load(values + (first + row)[:, None] * count + column[None], held, -float("inf"))
+    base = tl.load(reached + first + row, real, -float("inf"))
+    reach = tl.reshape(tl.where(held, base[:, None] + (value - norm[:, None]), -float("inf")), (R * C,))
+    place_of = tl.arange(0, R * C)
+
+    step = tl.load(taken) + number + 1
+    limit, n = tl.load(limits + own), tl.load(ended + own)
+    rank = tl.load(scores + first + row, real, -float("inf"))
+    width = W - n
+    divisor = tl.load(penalties + step)
+    best_open = tl.full((), -float("inf"), tl.float32)
+    to = slab + (number * 3 * sentences + own) * W
+    tl.debug_barrier()  # all is read that is written to below
+    for place in tl.static_range(W):
+        best = tl.max(reach, 0)
+        chosen = tl.min(tl.where(reach == best, place_of, R * C), 0)
+        # where nothing is open, or no number, the place that is found may be one that no row has
+        chosen = tl.where((chosen == R * C) | (best == -float("inf")), 0, chosen)
+        reach = tl.where(place_of == chosen, -float("inf"), reach)
+        parent = chosen // C
+        token = tl.load(tokens + (first + parent) * count + chosen % C)
+        best = tl.where(place < width, best, -float("inf"))
+        ends = (token == EOS) & (best > -float("inf"))
+        rank = tl.where((row == n) & ends, best.to(tl.float64) / divisor, rank)
+        n += tl.where(ends, 1, 0)
+        opens = (token != EOS) & (step < limit)
+        best_open = tl.where(opens, tl.maximum(best_open, best), best_open)
+        tl.store(reached + first + place, tl.where(token == EOS, -float("inf"), best))
+        tl.store(newest + first + place, token.to(tl.int64))
+        tl.store(rows_of + first + place, first + parent)
+        told = tl.where(strange, float("nan"), best)
+        tl.store(to + place, told.to(tl.int32, bitcast=True))
+        tl.store(to + sentences * W + place, parent)
+        tl.store(to + 2 * sentences * W + place, token)
+
+    wanted = tl.load(wishes + 1)
+    better = (rank[None] > rank[:, None]) | ((rank[None] == rank[:, None]) & (row[None] < row[:, None]))
+    before = tl.sum(tl.where(better, 1, 0), 1)
+    worst = tl.max(tl.where(before == wanted - 1, rank, -float("inf")), 0)
+    open_now = best_open.to(tl.float64)
+    hope = tl.maximum(open_now / tl.load(penalties + 1), open_now / tl.load(penalties + limit))
+    over = (best_open == -float("inf")) | ((n >= wanted) & (worst >= hope)) | strange
+    since = tl.load(done + own)
+    tl.debug_barrier()
+    tl.store(done + own, tl.where((since == 0) & over, step, since))
+    tl.store(ended + own, n)
+    tl.store(scores + first + row, rank, real)
+
+
+# A Transformer
+
+
+@kernel
+def enter(
+    newest, rows_of, words, places, x, before, after, taken, number, scale, size, capacity,
+    W: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """A row: its newest word, and by which row each of its words was written."""
+    row = tl.program_id(0).to(tl.int64)
+    step = tl.load(taken) + number
+    column = tl.arange(0, D)
+    inside = column < size
+    word = tl.load(words + tl.load(newest + row) * size + column, inside, 0.0)
+    tl.store(x + row * size + column, word * scale + tl.load(places + step * size + column, inside, 0.0), inside)
+    parent = tl.load(rows_of + row)
+    for first in range(0, step + 1, P):
+        at = first + tl.arange(0, P)
+        writer = tl.load(before + parent * capacity + at, at < step, 0)
+        tl.store(after + row * capacity + at, tl.where(at == step, (row % W).to(tl.int32), writer), at <= step)
+
+
+@kernel
+def attend(
+    qkv, cache, table, out, taken, number, rows, heads, capacity, by,
+    W: tl.constexpr, SIZE: tl.constexpr, H: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """All heads of a row: over its own word, which goes to the cache, and over those before, P at a time."""
+    row = tl.program_id(0).to(tl.int64)
+    step = tl.load(taken) + number
+    head, column = tl.arange(0, H)[:, None], tl.arange(0, D)[None]
+    inside = (head < heads) & (column < SIZE)
+    size = heads * SIZE
+    at = head * SIZE + column
+    mine = qkv + row * 3 * size + at
+    q = tl.load(mine, inside, 0.0).to(tl.float32) * by
+    k = tl.load(mine + size, inside, 0.0)
+    v = tl.load(mine + 2 * size, inside, 0.0)
+    to = cache + (step.to(tl.int64) * rows + row) * 2 * size + at
+    tl.store(to, k, inside)
+    tl.store(to + size, v, inside)
+    top = tl.sum(q * k.to(tl.float32), 1)
+    total = tl.full((H,), 1.0, tl.float32)
+    found = v.to(tl.float32)
+    for first in range(0, step, P):
+        place = first + tl.arange(0, P)
+        there = place < step
+        writer = row + place * 0
+        if W > 1:  # greedy search has one row a sentence, which wrote all of its words itself
+            writer = row // W * W + tl.load(table + row * capacity + place, there, 0)
+        past = cache + ((place.to(tl.int64) * rows + writer) * 2 * size)[:, None, None] + at[None]
+        seen = there[:, None, None] & inside[None]
+        keys = tl.load(past, seen, 0.0).to(tl.float32)
+        values = tl.load(past + size, seen, 0.0).to(tl.float32)
+        scores = tl.where(there[:, None], tl.sum(keys * q[None], 2), -float("inf"))
+        higher = tl.maximum(top, tl.max(scores, 0))
+        less = tl.exp(top - higher)
+        shares = tl.exp(scores - higher[None])
+        found = found * less[:, None] + tl.sum(shares[:, :, None] * values, 0)
+        total = total * less + tl.sum(shares, 0)
+        top = higher
+    tl.store(out + row * size + at, found / total[:, None], inside)
+
+
+@kernel
+def look(
+    q, source, lengths, out, from_sentence, from_place, heads, by,
+    W: tl.constexpr, SIZE: tl.constexpr, R: tl.constexpr, D: tl.constexpr, S: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """A head of the rows of a sentence, over S places of its source at a time."""
+    own, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row, column = tl.arange(0, R), tl.arange(0, D)
+    size = heads * SIZE
+    inside = (row < W)[:, None] & (column < SIZE)[None]
+    at = (own * W + row)[:, None] * size + head * SIZE + column[None]
+    asked = tl.load(q + at, inside, 0.0)
+    length = tl.load(lengths + own)
+    top = tl.full((R,), -1e30, tl.float32)
+    total = tl.zeros((R,), tl.float32)
+    found = tl.zeros((R, D), tl.float32)
+    for first in range(0, length, S):
+        place = first + tl.arange(0, S)
+        seen = (place < length)[:, None] & (column < SIZE)[None]
+        there = source + own * from_sentence + place[:, None] * from_place + head * SIZE + column[None]
+        keys = tl.load(there, seen, 0.0)
+        values = tl.load(there + size, seen, 0.0)
+        scores = tl.dot(asked, tl.trans(keys), input_precision=EXACT) * by
+        scores = tl.where((place < length)[None], scores, -float("inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))
+        less = tl.exp(top - higher)
+        shares = tl.exp(scores - higher[:, None])
+        found = found * less[:, None] + tl.dot(shares.to(values.dtype), values, input_precision=EXACT)
+        total = total * less + tl.sum(shares, 1)
+        top = higher
+    tl.store(out + at, found / tl.maximum(total, 1e-30)[:, None], inside)
+
+
+# A recurrent decoder
+
+
+@triton.jit
+def places_of(rows_of, row, real, GIVEN: tl.constexpr):
+    """The row of a piece that each row reads."""
+    return tl.load(rows_of + row, real, 0) if GIVEN else row.to(tl.int64)
+
+
+@triton.jit
+def product(
+    x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, line, there, row, real,
+    SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
+    GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr,
+    N: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """Some lines of a weight times up to three pieces side by side, of a few rows: N,R."""
+    WIDTH: tl.constexpr = SIZE_0 + SIZE_1 + SIZE_2
+    total = nothing(N, B, R)
+    read = places_of(rows_0, row, real, GIVEN_0)
+    total = multiplied(total, x_0, read, real, weight, line, there, SIZE_0, WIDTH, B, R)
+    if SIZE_1 > 0:
+        read = places_of(rows_1, row, real, GIVEN_1)
+        total = multiplied(total, x_1, read, real, weight + SIZE_0, line, there, SIZE_1, WIDTH, B, R)
+    if SIZE_2 > 0:
+        read = places_of(rows_2, row, real, GIVEN_2)
+        total = multiplied(total, x_2, read, real, weight + SIZE_0 + SIZE_1, line, there, SIZE_2, WIDTH, B, R)
+    return added(total, R)
+
+
+@kernel
+def layer(
+    x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, bias, c, rows_of, after, h, rows,
+    SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
+    GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr,
+    H: tl.constexpr, J: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """J units of an LSTM layer, of a few rows: their gates' products, and what becomes of them."""
+    line = tl.arange(0, 4 * J)
+    own = tl.program_id(0) * J
+    there = own + line % J < H
+    place = line // J * H + own + line % J
+    row = tl.arange(0, R)
+    real = row < rows
+    pre = product(
+        x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, place, there, row, real,
+        SIZE_0, SIZE_1, SIZE_2, GIVEN_0, GIVEN_1, GIVEN_2, 4 * J, B, R,
+    )  # fmt: skip
+    pre += tl.load(bias + place, there, 0.0).to(tl.float32)[:, None]
+    gates = tl.reshape(pre, (4, J, R))
+    gate = tl.arange(0, 4)[:, None, None]
+    i = tl.sigmoid(tl.sum(tl.where(gate == 0, gates, 0.0), 0))
+    f = tl.sigmoid(tl.sum(tl.where(gate == 1, gates, 0.0), 0))
+    g = tanh(tl.sum(tl.where(gate == 2, gates, 0.0), 0))
+    o = tl.sigmoid(tl.sum(tl.where(gate == 3, gates, 0.0), 0))
+    unit = own + tl.arange(0, J)
+    inside = (unit < H)[:, None] & real[None]
+    parent = tl.load(rows_of + row, real, 0)
+    new = f * tl.load(c + parent[None] * H + unit[:, None], inside, 0.0) + i * g
+    at = row.to(tl.int64)[None] * H + unit[:, None]
+    tl.store(after + at, new, inside)
+    tl.store(h + at, o * tanh(new), inside)
+
+
+@kernel
+def squash(
+    x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, out, rows,
+    SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
+    GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr,
+    F: tl.constexpr, N: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """N numbers of h̃, of a few rows."""
+    line, row = tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, R)
+    there, real = line < F, row < rows
+    z = product(
+        x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, line, there, row, real,
+        SIZE_0, SIZE_1, SIZE_2, GIVEN_0, GIVEN_1, GIVEN_2, N, B, R,
+    )  # fmt: skip
+    tl.store(out + row.to(tl.int64)[None] * F + line[:, None], tanh(z), there[:, None] & real[None])
+
+
+@triton.jit
+def copied(x, rows_of, out, row, SIZE: tl.constexpr, GIVEN: tl.constexpr, B: tl.constexpr):
+    """A row of a piece."""
+    if GIVEN:
+        row = tl.load(rows_of + row)
+    for first in range(0, SIZE, B):
+        at = first + tl.arange(0, B)
+        tl.store(out + at, tl.load(x + row * SIZE + at, at < SIZE, 0.0), at < SIZE)
+
+
+@kernel
+def gather(
+    x_0, rows_0, x_1, rows_1, x_2, rows_2, out,
+    SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
+    GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """A row of up to three pieces side by side."""
+    row = tl.program_id(0).to(tl.int64)
+    out += row * (SIZE_0 + SIZE_1 + SIZE_2)
+    copied(x_0, rows_0, out, row, SIZE_0, GIVEN_0, B)
+    if SIZE_1 > 0:
+        copied(x_1, rows_1, out + SIZE_0, row, SIZE_1, GIVEN_1, B)
+    if SIZE_2 > 0:
+        copied(x_2, rows_2, out + SIZE_0 + SIZE_1, row, SIZE_2, GIVEN_2, B)
+
+
+@kernel
+def gated(
+    pre, c, rows_of, after, h,
+    H: tl.constexpr, B: tl.constexpr,
+):  # fmt: skip
+    """A part of a row's gates, whose products are there."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * B + tl.arange(0, B)
+    real = at < H
+    pre += row * 4 * H
+    i = tl.sigmoid(tl.load(pre + at, real, 0.0).to(tl.float32))
+    f = tl.sigmoid(tl.load(pre + H + at, real, 0.0).to(tl.float32))
+    g = tanh(tl.load(pre + 2 * H + at, real, 0.0).to(tl.float32))
+    o = tl.sigmoid(tl.load(pre + 3 * H + at, real, 0.0).to(tl.float32))
+    new = f * tl.load(c + tl.load(rows_of + row) * H + at, real, 0.0) + i * g
+    tl.store(after + row * H + at, new, real)
+    tl.store(h + row * H + at, o * tanh(new), real)
+
+
+@triton.jit
+def bent(query, keys, v, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr):
+    """vᵀ tanh(q + k) of each key."""
+    sums = tl.zeros((BLOCK_S, BLOCK), tl.float32)
+    for start in range(0, SIZE, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        inside = at < SIZE
+        q = tl.load(query + at, inside, 0.0).to(tl.float32)
+        k = tl.load(keys + place[:, None] * SIZE + at[None], there[:, None] & inside[None], 0.0).to(tl.float32)
+        sums += tanh(q[None] + k) * tl.load(v + at, inside, 0.0).to(tl.float32)[None]
+    return tl.sum(sums, 1)
+
+
+@kernel
+def focus(
+    query, keys, values, v, lengths, weights, context, source,
+    W: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK: tl.constexpr, CONCAT: tl.constexpr, TOLD: tl.constexpr,
+):  # fmt: skip
+    """A row: scores, softmax, and of the context a part: few rows are too few programs, and each scores anew."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    own = row // W
+    place = tl.arange(0, BLOCK_S)
+    there = place < tl.load(lengths + own)
+    asked, known = query + row * SIZE, keys + own * source * SIZE
+    if CONCAT:
+        scores = bent(asked, known, v, place, there, SIZE, BLOCK_S, BLOCK)
+    else:
+        scores = products(asked, known, place, there, SIZE, BLOCK_S, BLOCK)
+    scores = tl.where(there, scores, -float("inf"))
+    shares = tl.exp(scores - tl.maximum(tl.max(scores, 0), -1e30))
+    shares = shares / tl.maximum(tl.sum(shares, 0), 1e-30)
+    if TOLD:
+        tl.store(weights + row * source + place, shares, (place < source) & (part == 0))
+    for start in range(0, SPAN, BLOCK):
+        at = part * SPAN + start + tl.arange(0, BLOCK)
+        found = mixed(shares, values + own * source * WIDTH, place, there, at, WIDTH)
+        tl.store(context + row * WIDTH + at, found, at < WIDTH)

@@ -1,0 +1,1 @@
+"""Fast training: packed Transformers, linear cross-entropy, recurrent layers and decoders."""

@@ -1,0 +1,1 @@
+"""Packed (varlen) Transformer training: sentences are concatenated, without padding."""
