@@ -17,7 +17,7 @@ import torch
 from benchmarks.peers.workers.regard import build_model, open_onnx_model
 from benchmarks.peers.workloads import LENGTH, SENTENCES, Workload
 from benchmarks.timing import measure_in_turns
-from regard.fast import quicken
+from regard.fast import accelerate
 from regard.search import search
 from regard.translate.backends.torch import map_in_threads
 
@@ -35,7 +35,7 @@ def open_models(model: Any, engine: str) -> tuple[Any, Any]:
 def make_decoding_runs(kind: str, beam: int, engine: str, threads: int) -> dict[str, Callable[[], object]]:
     """Return three ways to decode as many batches as there are threads."""
     work = Workload("decode", kind, beam)
-    wide, single = open_models(quicken(build_model(kind, work.sizes)).eval(), engine)
+    wide, single = open_models(accelerate(build_model(kind, work.sizes)).eval(), engine)
     sources, lengths = work.make_sources(), torch.full((SENTENCES,), LENGTH)
 
     def decode_batch(model: Any) -> object:

@@ -25,9 +25,9 @@ from benchmarks.peers.workers.worker_protocol import make_update_run
 from benchmarks.peers.workloads import MODELS, Workload
 from benchmarks.timing import Runs, measure_in_turns
 from regard.data.dataset import Seq2SeqBatch
-from regard.fast import quicken
-from regard.fast.training import linear_cross_entropy as rows
-from regard.fast.training.packed.ops_cpu import kept
+from regard.fast import accelerate
+from regard.fast.training import linear_cross_entropy
+from regard.fast.training.packed.ops_cpu import dropout_mask
 from regard.models import Seq2Seq, build
 from regard.recipes import TrainingSettings
 from regard.special_tokens import BOS, EOS, PAD
@@ -74,7 +74,7 @@ def make_padded_update(model: Seq2Seq, words: int) -> Callable[[], object]:
 
 def make_reference_and_fast_runs(model: Seq2Seq, make_run: Callable[[Seq2Seq], Callable[[], object]]) -> Runs:
     """Return runs of the reference and of the faster implementation, each with weights of its own."""
-    return {REFERENCE: make_run(deepcopy(model)), FAST: make_run(quicken(model))}
+    return {REFERENCE: make_run(deepcopy(model)), FAST: make_run(accelerate(model))}
 
 
 def benchmark_updates(rounds: int) -> None:
@@ -103,7 +103,7 @@ def benchmark_searches(rounds: int) -> None:
     print("| search | fast | fast, with a list | a list, fast |\n|---|---|---|---|")
     for name in MODELS:
         plain = build_model(name, MODELS[name]).eval()
-        models = {REFERENCE: plain, FAST: quicken(deepcopy(plain))}
+        models = {REFERENCE: plain, FAST: accelerate(deepcopy(plain))}
         for beam in (1, 4):
             work = Workload("decode", name, beam)
             runs = {kind: make_decoding_run(model, work, with_shortlist=False) for kind, model in models.items()}
@@ -124,7 +124,7 @@ def benchmark_components(rounds: int) -> None:
         measure_runs({REFERENCE: make_adam_step(False), FAST: make_adam_step(True)}, rounds),
     )
     x = torch.randn(TOKENS, SIZE)
-    runs: Runs = {REFERENCE: lambda: x + F.dropout(x, 0.1), FAST: lambda: torch.addcmul(x, x, kept(x, 0.1))}
+    runs: Runs = {REFERENCE: lambda: x + F.dropout(x, 0.1), FAST: lambda: torch.addcmul(x, x, dropout_mask(x, 0.1))}
     print_row(f"dropout and a sum, {TOKENS:,} × {SIZE}", measure_runs(runs, rounds))
     print_row(
         f"output layer and loss, {TOKENS:,} tokens, {WORDS:,} words",
@@ -145,7 +145,9 @@ def make_output_layer_losses() -> Runs:
     weight, targets = nn.Parameter(torch.randn(WORDS, SIZE) / 16), torch.randint(EOS + 1, WORDS, (TOKENS,))
     return {
         REFERENCE: lambda: torch.autograd.grad(F.cross_entropy(x @ weight.t(), targets, reduction="sum"), [x, weight]),
-        FAST: lambda: torch.autograd.grad(rows.losses(x, weight, None, targets, 0.0), [x, weight]),
+        FAST: lambda: torch.autograd.grad(
+            linear_cross_entropy.cross_entropy_in_chunks(x, weight, None, targets, 0.0), [x, weight]
+        ),
     }
 
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.fast import quicken
-from regard.fast.cuda_graphs.cache import Captured
-from regard.fast.decoding.device import search as decoding
-from regard.fast.decoding.numpy_search import CHUNK, Wish
-from regard.fast.training import linear_cross_entropy as output
-from regard.fast.training.graphed_loop import replayed
-from regard.fast.training.luong import played
+from regard.fast import accelerate
+from regard.fast.cuda_graphs.cache import GraphedFunctionCache
+from regard.fast.decoding.device import search as device_beam_search
+from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest
+from regard.fast.training import linear_cross_entropy
+from regard.fast.training.graphed_loop import run_graphed
+from regard.fast.training.luong import run_input_feeding_loop
 from regard.models import build
 from regard.models.base import Encoded
 from regard.models.losses import default_loss_sum
@@ -118,14 +118,14 @@ def estimate_luong_decoder(sentences: int) -> Workload:
 
 def benchmark_luong_training() -> None:
     """Measure Luong's decoder with input feeding, 2 × 1000, the general score, 30 words in and out, bf16."""
-    output.FIRST = 0  # faster kernels from the first step on
+    linear_cross_entropy.WARMUP_BATCHES = 0  # faster kernels from the first step on
     card = measure_card_limits()
     print(f"{torch.cuda.get_device_name()}: {card[0] / 1e12:.0f} TFLOP/s in bf16, {card[1] / 1e12:.2f} TB/s")
     for sentences in (128, 512):
         loops = {
             "reference loop": unroll_decoder,
-            "fast, without graphs": partial(played, captured=None),
-            "fast": partial(played, captured=Captured()),
+            "fast, without graphs": partial(run_input_feeding_loop, graph_cache=None),
+            "fast": partial(run_input_feeding_loop, graph_cache=GraphedFunctionCache()),
         }
         decoding = {
             name: make_decoder_step(build_training_model(LUONG, loop, 0.0), sentences) for name, loop in loops.items()
@@ -145,7 +145,8 @@ def benchmark_luong_training() -> None:
                 build_training_model(LUONG, loops["fast"], 0.2, default_loss_sum), sentences
             ),
             "fast": make_training_step(
-                build_training_model(LUONG, partial(played, captured=Captured()), 0.2), sentences
+                build_training_model(LUONG, partial(run_input_feeding_loop, graph_cache=GraphedFunctionCache()), 0.2),
+                sentences,
             ),
         }
         print_table(
@@ -162,7 +163,7 @@ def benchmark_bahdanau_training() -> None:
     card = measure_card_limits()
     for sentences in (128, 512):
         plain = unroll_decoder
-        graphed = partial(replayed, plain, drops_input=False, captured=Captured())
+        graphed = partial(run_graphed, plain, drops_input=False, graph_cache=GraphedFunctionCache())
         calls = {
             name: make_decoder_step(build_training_model(BAHDANAU, loop, 0.0), sentences)
             for name, loop in (("reference loop", plain), ("reference loop, CUDA graphs", graphed))
@@ -189,7 +190,7 @@ def estimate_bahdanau_decoder(sentences: int) -> Workload:
 def build_training_model(options: dict[str, Any], loop: Any, dropout: float, loss_function: Any = None) -> Any:
     """Build a model with a decoder loop and a loss function."""
     torch.manual_seed(0)
-    made: Any = quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **options)).cuda()
+    made: Any = accelerate(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **options)).cuda()
     made.decoder.loop = loop
     made.loss_fn = loss_function or made.loss_fn
     return made
@@ -249,8 +250,8 @@ def make_batch(sentences: int) -> tuple[Tensor, Tensor, Tensor]:
 def build_search_model(options: dict[str, Any]) -> Any:
     """Build a model with random weights that uses device search from the first search on."""
     torch.manual_seed(0)
-    decoding.FIRST = 0
-    return quicken(build(source_size=VOCABULARY, target_size=VOCABULARY, **options)).cuda().eval()
+    device_beam_search.WARMUP_SENTENCES = 0
+    return accelerate(build(source_size=VOCABULARY, target_size=VOCABULARY, **options)).cuda().eval()
 
 
 def make_searches(model: Any, sentences: int, beam: int) -> dict[str, Callable[[], object]]:
@@ -272,14 +273,14 @@ def make_searches(model: Any, sentences: int, beam: int) -> dict[str, Callable[[
 
 def make_decoder_steps_run(model: Any, beam: int, sentences: int) -> Callable[[], object]:
     """Return a run of the decoder steps of device search alone, without the encoder and the CPU."""
-    rooms = model.device_search.finders[torch.bfloat16].rooms
-    room = next(room for (size, _), room in rooms.items() if (size.width, size.sentences) == (beam, sentences))
+    workspaces = model.device_search.searchers[torch.bfloat16].workspaces
+    workspace = next(one for (size, _), one in workspaces.items() if (size.width, size.sentences) == (beam, sentences))
 
     @torch.inference_mode()
     def run() -> None:
-        room.board.taken.zero_()
-        for _ in range(TARGET_LENGTH // CHUNK):
-            room.advance()
+        workspace.state.steps_done.zero_()
+        for _ in range(TARGET_LENGTH // CHUNK_STEPS):
+            workspace.advance()
 
     return run
 
@@ -290,12 +291,14 @@ def make_mixed_length_search(model: Any, sentences: int, beam: int) -> tuple[Cal
     lengths = (13 + 4 * torch.randn(sentences)).round().clamp(3, 30).long()
     source = torch.randint(4, VOCABULARY, (sentences, int(lengths.max())), device="cuda")
     most = lengths.tolist()
-    wish = Wish(beam, 1, TARGET_LENGTH, most, [((5 + n) / 6) ** 0.6 for n in range(max(most) + 1)], False, most)
+    request = SearchRequest(
+        beam, 1, TARGET_LENGTH, most, [((5 + n) / 6) ** 0.6 for n in range(max(most) + 1)], False, most
+    )
     there = lengths.cuda()
 
     def run() -> None:
         with torch.autocast("cuda", torch.bfloat16):
-            assert model.device_search(model, source, there, wish)
+            assert model.device_search(model, source, there, request)
 
     return run, sum(most)
 

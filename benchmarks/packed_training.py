@@ -15,8 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.fast import quicken
-from regard.fast.training.packed import loss as way
+from regard.fast import accelerate
+from regard.fast.training.packed import loss as packed_loss
 from regard.models import build
 from regard.models.base import Seq2Seq
 
@@ -83,14 +83,14 @@ def count_operations_per_word(model: Seq2Seq) -> int:
 def main() -> None:
     """Print target words per second."""
     torch.manual_seed(0)
-    way.FIRST = 0
+    packed_loss.WARMUP_BATCHES = 0
     best = measure_peak_operations()
     print(f"large matrix products: {best / 1e12:,.0f} TFLOP/s")
     for ragged in (False, True):
         for name in ("readable", "packed"):
             model = build("vaswani2017-base", VOCABULARY, VOCABULARY, norm="pre").cuda().train()
             if name == "packed":
-                quicken(model)
+                accelerate(model)
             step = make_update_step(model, ragged)
             words = int((make_batch(ragged)[3] != 0).sum())
             times = measure_seconds(step)

@@ -1,5 +1,5 @@
-"""Faster ways to the readable modules' numbers. `REGARD_FAST=0` switches them off."""
+"""Faster implementations with the results of the reference modules; `REGARD_FAST=0` switches them off."""
 
-from regard.fast.accelerate import quicken, rest
+from regard.fast.accelerate import accelerate, release_decoding_memory
 
-__all__ = ["quicken", "rest"]
+__all__ = ["accelerate", "release_decoding_memory"]

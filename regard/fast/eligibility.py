@@ -19,165 +19,170 @@ from torch.nn.modules.module import _has_any_global_hook
 from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, FeedForward, PostNorm, PreNorm, TransformerEmbedding
 from regard.nn import LearnedPositions, MultiHeadAttention, NoPositions, SinusoidalPositions
 
-KNOWN = {
+TRANSFORMER_MODULES = {
     *(EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PreNorm, PostNorm),
     *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Dropout, nn.Identity),
 }
-EMBEDDING_PARTS = {TransformerEmbedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}
+EMBEDDING_MODULES = {TransformerEmbedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}
 
 
-def wanted() -> bool:
+def fast_paths_enabled() -> bool:
     """Return False if the environment variable REGARD_FAST is 0."""
     return os.environ.get("REGARD_FAST", "1") != "0"
 
 
-def heard(*parts: nn.Module) -> bool:
-    """Whether somebody listens to what one of these is given or gives, or has it do something else."""
-    everybody: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
-    each = [  # a list takes half the time of a generator, and this is asked of all modules before each batch
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or part._backward_hooks
-        or part._backward_pre_hooks
-        or not methods(type(part)).isdisjoint(vars(part))  # type: ignore[arg-type]  # a class has a hash
-        for part in parts
+def has_hooks_or_overrides(*modules: nn.Module) -> bool:
+    """Return whether a module has hooks, its own methods, or a patched class."""
+    has_global_hook: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
+    changed = [  # a list is twice as fast as a generator, and this runs for all modules before each batch
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or not method_names(type(module)).isdisjoint(vars(module))  # type: ignore[arg-type]  # a class has a hash
+        for module in modules
     ]
-    return everybody or any(each) or any(map(is_patched, set(map(type, parts))))
+    return has_global_hook or any(changed) or any(map(is_patched, set(map(type, modules))))
 
 
-class Listeners:
-    """To the same parts, asked for again and again: where each keeps them is looked up once."""
+class HookMonitor:
+    """Repeated `has_hooks_or_overrides` for the same modules: the dictionaries to check are looked up once."""
 
-    def __init__(self, parts: Sequence[nn.Module]) -> None:
-        self.parts = parts
-        kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        self.hooks = [getattr(part, kind) for part in parts for kind in kinds]
-        self.own = [vars(part) for part in parts]  # in which a method of its own would come last
-        self.sizes, self.names = ([], []) if heard(*parts) else (list(map(len, self.own)), self.last_names())
-        self.classes = [(vars(base), name) for kind in set(map(type, parts)) for base, name in class_methods(kind)]
-        self.functions = self.class_functions()
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.parts = modules
+        hook_attributes = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        self.hooks = [getattr(module, cls) for module in modules for cls in hook_attributes]
+        self.attributes = [vars(module) for module in modules]  # a method set on the instance would be the last entry
+        self.sizes, self.names = (
+            ([], []) if has_hooks_or_overrides(*modules) else (list(map(len, self.attributes)), self._last_names())
+        )
+        self.classes = [(vars(base), name) for cls in set(map(type, modules)) for base, name in list_class_methods(cls)]
+        self.functions = self._class_functions()
 
-    def heard(self) -> bool:
-        """Whether somebody listens to one of them, or has it do something else."""
-        everybody: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
-        as_before = list(map(len, self.own)) == self.sizes and self.last_names() == self.names
-        as_before = as_before and self.class_functions() == self.functions and not any(self.hooks)
-        return everybody or (not as_before and heard(*self.parts))
+    def has_hooks_or_overrides(self) -> bool:
+        """Return whether a module has hooks, its own methods, or a patched class."""
+        has_global_hook: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
+        is_unchanged = list(map(len, self.attributes)) == self.sizes and self._last_names() == self.names
+        is_unchanged = is_unchanged and self._class_functions() == self.functions and not any(self.hooks)
+        return has_global_hook or (not is_unchanged and has_hooks_or_overrides(*self.parts))
 
-    def last_names(self) -> list[str]:
-        """The attribute of each part that was added last."""
-        return list(map(next, map(reversed, self.own)))
+    def _last_names(self) -> list[str]:
+        return list(map(next, map(reversed, self.attributes)))
 
-    def class_functions(self) -> list[object]:
-        """The methods of all classes."""
-        return [own.get(name) for own, name in self.classes]
-
-
-@cache
-def methods(kind: type[object]) -> frozenset[str]:
-    """The names of a class's methods, in whose place a module may have some of its own; kept, since they are asked for
-    with each batch, for each module."""
-    return frozenset(name for name in dir(kind) if isfunction(getattr(kind, name, None)))
+    def _class_functions(self) -> list[object]:
+        return [attributes.get(name) for attributes, name in self.classes]
 
 
 @cache
-def class_methods(kind: type[nn.Module]) -> list[tuple[type[nn.Module], str]]:
-    """The methods that a class has from regard or PyTorch, each by the class that defines it, but for nn.Module's."""
-    bases = [base for base in kind.__mro__ if issubclass(base, nn.Module) and base is not nn.Module]
-    ours = [base for base in bases if base.__module__.split(".")[0] in ("regard", "torch")]
-    return [(base, name) for base in ours for name, value in vars(base).items() if isfunction(value)]
+def method_names(cls: type[object]) -> frozenset[str]:
+    """Return the names of the methods of a class, cached because every batch asks for them."""
+    return frozenset(name for name in dir(cls) if isfunction(getattr(cls, name, None)))
 
 
-def is_patched(kind: type[nn.Module]) -> bool:
+@cache
+def list_class_methods(cls: type[nn.Module]) -> list[tuple[type[nn.Module], str]]:
+    """List (class, name) of the methods that a class inherits from regard or PyTorch, except for those of nn.Module."""
+    bases = [base for base in cls.__mro__ if issubclass(base, nn.Module) and base is not nn.Module]
+    own_bases = [base for base in bases if base.__module__.split(".")[0] in ("regard", "torch")]
+    return [(base, name) for base in own_bases for name, value in vars(base).items() if isfunction(value)]
+
+
+def is_patched(cls: type[nn.Module]) -> bool:
     """Return True if a method of a class is not the one that its class statement defines."""
-    found = class_methods(kind)  # type: ignore[arg-type]  # a class has a hash
-    return _are_patched(kind, tuple(vars(base).get(name) for base, name in found))  # type: ignore[arg-type]
+    methods = list_class_methods(cls)  # type: ignore[arg-type]  # a class has a hash
+    return _are_patched(cls, tuple(vars(base).get(name) for base, name in methods))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1000)  # called for each class before each batch
-def _are_patched(kind: type[nn.Module], functions: tuple[object, ...]) -> bool:
-    for (base, name), function in zip(class_methods(kind), functions, strict=True):  # type: ignore[arg-type]
+def _are_patched(cls: type[nn.Module], functions: tuple[object, ...]) -> bool:
+    for (base, name), function in zip(list_class_methods(cls), functions, strict=True):  # type: ignore[arg-type]
         defined = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
         if defined != (base.__module__, f"{base.__qualname__}.{name}") or hasattr(function, "__wrapped__"):
             return True
     return False
 
 
-def rate(dropout: nn.Dropout) -> float:
-    """What it drops now: each is in training, or not, by itself."""
+def dropout_rate(dropout: nn.Dropout) -> float:
+    """Return the effective rate of a dropout module, 0 in evaluation mode."""
     return dropout.p if dropout.training else 0.0
 
 
-# Attributes of modules that CUDA graphs, and what is laid out for them, contain as constants.
-BAKED_IN = (
+# Module attributes that CUDA graphs, and the data prepared for them, contain as constants.
+GRAPH_CONSTANTS = (
     *("eps", "heads", "size", "scale", "padding_idx"),
     *("sigma", "offsets", "form", "reverse", "residual", "input_feeding", "readout", "settings"),
 )
 
 
-class Held(NamedTuple):
-    """The modules and weights of a model, and the constants that graphs contain."""
+class ModelSnapshot(NamedTuple):
+    """Modules and weights of a model, and the constants that CUDA graphs contain."""
 
-    parts: list[nn.Module | None]
-    kinds: list[type[nn.Module]]
-    weights: list[tuple[int, int]]  # which, and where its numbers are
+    submodules: list[nn.Module | None]
+    types: list[type[nn.Module]]
+    weights: list[tuple[int, int]]  # identity and address
     constants: list[Any]
 
 
-class Outline:
-    """The modules of a model, where its weights are, and the constants that its modules compute with.
+class ModelFingerprint:
+    """Modules, weight addresses and constants of a model, to detect replaced ones before each batch and search.
 
-    To walk over them anew takes a millisecond, a twentieth of an update; to look at each where it was, much less.
+    Walking over all modules takes a millisecond, a twentieth of an update; comparing with remembered ones takes much
+    less.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = list(model.modules())
-        self.branches = [module._modules for module in self.modules if module._modules]
-        self.leaves = [module._parameters for module in self.modules if module._parameters]
+        self.module_dicts = [module._modules for module in self.modules if module._modules]
+        self.parameter_dicts = [module._parameters for module in self.modules if module._parameters]
         self.dropouts = [module for module in self.modules if isinstance(module, nn.Dropout)]
         self.weights = list(model.parameters())
-        self.constants = named_constants(self.modules)
-        self.before = self.held()
+        self.constants = find_constants(self.modules)
+        self.snapshot = self.take_snapshot()
 
-    def fits(self, model: nn.Module) -> bool:
-        """Whether it is this model, and no module, weight or constant has taken another's place."""
-        return model is self.modules[0] and self.before == self.held()
+    def matches(self, model: nn.Module) -> bool:
+        """Return whether it is the same model, and no module, weight or constant was replaced."""
+        return model is self.modules[0] and self.snapshot == self.take_snapshot()
 
-    def held(self) -> Held:
-        """The modules' content now."""
-        parts = [part for branch in self.branches for part in branch.values()]
-        weights = [weight for leaf in self.leaves for weight in leaf.values() if weight is not None]
-        places = [(id(weight), weight.data_ptr()) for weight in weights]
-        return Held(parts, list(map(type, self.modules)), places, [own.get(name) for own, name in self.constants])
-
-
-def named_constants(modules: Iterable[nn.Module]) -> list[tuple[dict[str, Any], str]]:
-    """The attributes of modules, and the name in them, of each constant."""
-    return [(vars(module), name) for module in modules for name in BAKED_IN if name in vars(module)]
-
-
-def constants(modules: Iterable[nn.Module]) -> tuple[Hashable, ...]:
-    """The constants that a CUDA graph of these modules contains, as a part of its key."""
-    return tuple(own[name] for own, name in named_constants(modules))
+    def take_snapshot(self) -> ModelSnapshot:
+        """Return the current modules, weights and constants."""
+        modules = [module for branch in self.module_dicts for module in branch.values()]
+        weights = [weight for leaf in self.parameter_dicts for weight in leaf.values() if weight is not None]
+        addresses = [(id(weight), weight.data_ptr()) for weight in weights]
+        return ModelSnapshot(
+            modules,
+            list(map(type, self.modules)),
+            addresses,
+            [attributes.get(name) for attributes, name in self.constants],
+        )
 
 
-def here(weights: Sequence[Tensor]) -> bool:
-    """Whether a model's are on a CPU, whole, not in parts among processes, and in single precision at the least."""
+def find_constants(modules: Iterable[nn.Module]) -> list[tuple[dict[str, Any], str]]:
+    """Return (module attributes, name) of each constant that a CUDA graph contains."""
+    return [(vars(module), name) for module in modules for name in GRAPH_CONSTANTS if name in vars(module)]
+
+
+def constants_key(modules: Iterable[nn.Module]) -> tuple[Hashable, ...]:
+    """Return the values of these constants, as a part of a cache key."""
+    return tuple(attributes[name] for attributes, name in find_constants(modules))
+
+
+def is_cpu_model(weights: Sequence[Tensor]) -> bool:
+    """Return whether all weights are unsharded, on a CPU, and computed with in fp32 or fp64."""
     wide = weights[0].dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
-    return whole(weights) and wide and weights[0].device.type == "cpu"
+    return is_unsharded(weights) and wide and weights[0].device.type == "cpu"
 
 
-def takes(weights: Sequence[Tensor]) -> bool:
-    """Whether all are here whole, and counted with as kernels do."""
-    return whole(weights) and precision(weights[0]) in (torch.float32, torch.bfloat16)
+def has_kernel_dtype(weights: Sequence[Tensor]) -> bool:
+    """Return whether all weights are unsharded, and computed with in fp32 or bf16."""
+    return is_unsharded(weights) and compute_dtype(weights[0]) in (torch.float32, torch.bfloat16)
 
 
-def whole(weights: Sequence[Tensor]) -> bool:
-    """Whether none is in parts among processes."""
+def is_unsharded(weights: Sequence[Tensor]) -> bool:
+    """Return whether no weight is sharded over processes."""
     return all(type(weight) is nn.Parameter for weight in weights)
 
 
-def precision(weight: Tensor) -> torch.dtype:
-    """What matrix products with a weight are to be counted in."""
-    kind = weight.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+def compute_dtype(weight: Tensor) -> torch.dtype:
+    """Return the dtype of matrix products with a weight: that of autocast, or its own."""
+    cls = weight.device.type
+    return torch.get_autocast_dtype(cls) if torch.is_autocast_enabled(cls) else weight.dtype

@@ -9,89 +9,91 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from regard.fast.kernels.fp16 import Between
+    from regard.fast.kernels.fp16 import FusedElementwise
 
-ONE_BY_ONE = not torch._C.has_mkl  # how PyTorch goes through a batch of products
-KINDS = (torch.float32, torch.float64)
-SMALL = 2**18  # multiplications in a product, up to which NumPy's library starts no threads of its own
+NO_BATCHED_BLAS = not torch._C.has_mkl  # then PyTorch computes a batch of products one by one
+NUMPY_DTYPES = (torch.float32, torch.float64)
+MAX_SINGLE_THREADED = 2**18  # multiplications up to which NumPy's BLAS uses one thread
 
 
-class Products(Protocol):
-    """Who makes products of matrices M,K and K,N; the second may be what `often` made of it."""
+class Gemm(Protocol):
+    """Backend for products of matrices (M, K) and (K, N); the second may be the result of `prepack`."""
 
     @property
-    def between(self) -> Between | None:
-        """Kernels for what lies between two products, where there are any as well."""
+    def elementwise(self) -> FusedElementwise | None:
+        """Kernels for the operations between two products, or None."""
         ...
 
-    def often(self, b: Tensor) -> Any:
-        """A matrix K,N that is multiplied with over and over, by a few rows at a time, as it is read fastest."""
+    def prepack(self, b: Tensor) -> Any:
+        """Return a matrix (K, N) in the layout that is fastest for many products with a few rows each."""
         ...
 
-    def mm(self, a: Tensor, b: Any, out: Tensor | None = None, most: float = 0.0) -> Tensor:
-        """The product; no number of a is larger than `most`, if that is known."""
+    def mm(self, a: Tensor, b: Any, out: Tensor | None = None, max_abs: float = 0.0) -> Tensor:
+        """Return the product; `max_abs` is an upper bound of |a|, or 0 if unknown."""
         ...
 
-    def add(self, c: Tensor, a: Tensor, b: Any, most: float = 0.0) -> Tensor:
-        """The same, added to c M,N in its place."""
+    def add_mm(self, c: Tensor, a: Tensor, b: Any, max_abs: float = 0.0) -> Tensor:
+        """Add the product to c (M, N) in place."""
         ...
 
-    def affine(self, a: Tensor, b: Any, bias: Tensor) -> Tensor:
-        """The same, added to N numbers."""
+    def linear(self, a: Tensor, b: Any, bias: Tensor) -> Tensor:
+        """Return the product plus a bias (N,)."""
         ...
 
-    def slopes(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of an affine map of x M,K, to which dy M,N came: its weight's N,K, and its bias's N."""
+    def linear_grads(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of weight (N, K) and bias (N,), given dy (M, N) and the input x (M, K)."""
         ...
 
 
-class Exact:
-    """PyTorch's, in the precision of what comes in."""
+class TorchGemm:
+    """Products by PyTorch, in the dtype of the inputs."""
 
-    between = None
+    elementwise = None
 
-    def often(self, b: Tensor) -> Tensor:
-        """OpenBLAS takes four times as long for a transposed matrix where the rows lie apart."""
+    def prepack(self, b: Tensor) -> Tensor:
+        """Make the matrix contiguous on a CPU: OpenBLAS is four times as slow for a transposed one."""
         return b.contiguous() if b.device.type == "cpu" else b
 
-    def mm(self, a: Tensor, b: Tensor, out: Tensor | None = None, most: float = 0.0) -> Tensor:
-        """The product."""
+    def mm(self, a: Tensor, b: Tensor, out: Tensor | None = None, max_abs: float = 0.0) -> Tensor:
+        """Return the product."""
         return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
 
-    def add(self, c: Tensor, a: Tensor, b: Tensor, most: float = 0.0) -> Tensor:
-        """The same, added to c M,N in its place."""
+    def add_mm(self, c: Tensor, a: Tensor, b: Tensor, max_abs: float = 0.0) -> Tensor:
+        """Add the product to c (M, N) in place."""
         return c.addmm_(a, b)
 
-    def affine(self, a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
-        """The same, added to N numbers."""
+    def linear(self, a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+        """Return the product plus a bias (N,)."""
         return torch.addmm(bias, a, b)
 
-    def slopes(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of an affine map of x M,K, to which dy M,N came: its weight's N,K, and its bias's N."""
+    def linear_grads(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of weight (N, K) and bias (N,)."""
         return dy.t() @ x, dy.sum(0)
 
 
-EXACT = Exact()
+TORCH_GEMM = TorchGemm()
 
 
-def dense(x: Tensor) -> Tensor:
-    """The same with its last dimension dense, as kernels read it."""
-    return x if is_dense(x) else x.clone(memory_format=torch.contiguous_format)
+def to_contiguous_rows(x: Tensor) -> Tensor:
+    """Return x, copied if its last dimension is not contiguous."""
+    return x if has_contiguous_rows(x) else x.clone(memory_format=torch.contiguous_format)
 
 
-def is_dense(x: Tensor) -> bool:
-    """Whether what is in a row lies side by side; of nothing, and of single numbers, anything does."""
+def has_contiguous_rows(x: Tensor) -> bool:
+    """Return whether the last dimension is contiguous; it is for empty tensors and rows of one number."""
     return x.stride(-1) == 1 or x.shape[-1] == 1 or not x.numel()
 
 
-def products(a: Tensor, b: Tensor) -> Tensor:
-    """The products B,M,N of B,M,K and B,K,N, without a way back.
+def batched_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return the products (B, M, N) of (B, M, K) and (B, K, N), without autograd.
 
-    PyTorch calls its library once for each, and the calling takes longer than a small product. So does NumPy, but all
-    of its calls come from one loop: three times as fast for vectors.
+    Without MKL, PyTorch calls BLAS for each matrix, with an overhead that is larger than a small product. The loop of
+    NumPy has less: it is three times as fast for vectors.
     """
-    small = a.shape[1] * a.shape[2] * b.shape[2] <= SMALL and a.dtype == b.dtype and a.dtype in KINDS
-    if not (ONE_BY_ONE and small and a.device.type == "cpu"):
+    is_small = (
+        a.shape[1] * a.shape[2] * b.shape[2] <= MAX_SINGLE_THREADED and a.dtype == b.dtype and a.dtype in NUMPY_DTYPES
+    )
+    if not (NO_BATCHED_BLAS and is_small and a.device.type == "cpu"):
         return torch.bmm(a, b)
-    with np.errstate(all="ignore"):  # PyTorch does not warn of what is no number either
+    with np.errstate(all="ignore"):  # PyTorch does not warn of NaN either
         return torch.from_numpy(np.matmul(a.detach().numpy(), b.detach().numpy()))

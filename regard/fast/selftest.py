@@ -9,40 +9,40 @@ import torch
 
 from regard.console import log_message
 
-LONG = 0.05  # seconds for which work is repeated
+MIN_SECONDS = 0.05  # duration of the repetitions
 
 
-def succeeds(purpose: str, work: Callable[[], object]) -> bool:
-    """Whether the work can be done; if not, what the purpose goes without is said, and why."""
+def runs_without_error(purpose: str, work: Callable[[], object]) -> bool:
+    """Return whether a call succeeds; if not, log what `purpose` runs without, and why."""
     try:
         work()
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # Triton has many ways to fail, and its own errors
-        log_message(f"{purpose} goes without kernels of its own: {' '.join(str(error).split())[:200]}")
+    except Exception as error:  # Triton raises many kinds of errors
+        log_message(f"{purpose} runs without Triton kernels: {' '.join(str(error).split())[:200]}")
         return False
     return True
 
 
-def ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> float:
-    """How many times as long the one keeps processors busy as the other, each at its best, in turns.
+def cpu_time_ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> float:
+    """Return the CPU time of `ours` divided by that of `theirs`, each the best of several rounds in turns.
 
-    A clock on the wall would go on while others have the processors, who may leave next to nothing to several threads
-    that wait for each other. So PyTorch is to use one; what threads of a library below it do is counted, too.
+    Wall-clock time would include other processes. PyTorch is limited to one thread; the threads of libraries below it
+    are counted in CPU time.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        times = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
+        times = [(measure_cpu_seconds(ours), measure_cpu_seconds(theirs)) for _ in range(rounds)]
     finally:
         torch.set_num_threads(threads)
     return min(one for one, _ in times) / min(other for _, other in times)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """That it takes of processors, whose clock may tick slowly."""
+def measure_cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of a call, averaged over repetitions because the clock may be coarse."""
     began, times, spent = process_time(), 0, 0.0
-    while spent < LONG:
+    while spent < MIN_SECONDS:
         work()
         times, spent = times + 1, process_time() - began
     return spent / times

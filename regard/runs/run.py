@@ -193,7 +193,7 @@ class Run:
         """
         import torch
 
-        from regard.fast import quicken
+        from regard.fast import accelerate
         from regard.models import build, build_on_meta
 
         if step is None:
@@ -204,7 +204,7 @@ class Run:
         folders = self.list_checkpoints_best_first() if step is None else [self.checkpoint_folder(step)]
         weights = self.load_weights(expected, folders)
         with torch.random.fork_rng(devices=[]):  # the random initialisation must not change the caller's generator
-            model = quicken(build(config, *vocabulary_sizes))
+            model = accelerate(build(config, *vocabulary_sizes))
         model.load_state_dict(weights, strict=False)
         if config["model"].get("align_layer") == "auto":
             model.decoder.alignment_head = self.read_alignment_head(model.decoder)

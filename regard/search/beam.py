@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import make_nan_error
-from regard.fast.decoding.numpy_search import LONGEST, search_fast
-from regard.fast.decoding.shortlist import VocabularySubset, narrowed
+from regard.fast.decoding.numpy_search import MAX_TARGET_LENGTH, search_fast
+from regard.fast.decoding.shortlist import VocabularySubset, restrict_vocabulary
 from regard.fast.decoding.topk import topk
-from regard.fast.eligibility import wanted
+from regard.fast.eligibility import fast_paths_enabled
 from regard.models.hypothesis import Floats, Hypothesis, Scorer, SearchOptions
 from regard.search import constraints
 from regard.search.constraints import Phrase, PhraseProgress, Prefix
@@ -79,13 +79,15 @@ def search(
 
 def find_fast_search_obstacle(options: SearchOptions, source_lengths: Sequence[int], forced: bool) -> str | None:
     """Return why only the loop of `BeamSearch` can run a search; None if faster ones with the same results can."""
-    if not wanted():
+    if not fast_paths_enabled():
         return "REGARD_FAST is 0"
     if forced or options.has_constraints:
         return "constraints or a coverage penalty"
     if not source_lengths:
         return "no sources"
-    return f"a limit of more than {LONGEST} tokens" if max(options.max_lengths(source_lengths)) > LONGEST else None
+    if max(options.max_lengths(source_lengths)) > MAX_TARGET_LENGTH:
+        return f"a limit of more than {MAX_TARGET_LENGTH} tokens"
+    return None
 
 
 def search_restricted(
@@ -112,7 +114,7 @@ def search_restricted(
     forced = [*prefixes, *(phrase.tokens for of_source in phrases for phrase in of_source)]
     subset = VocabularySubset([*words, *(token for tokens in forced for token in tokens)])
     found = search(
-        [narrowed(model, subset.ids) for model in models],
+        [restrict_vocabulary(model, subset.ids) for model in models],
         source,
         lengths,
         replace(options, forbid=[subset.to_local(tokens) for tokens in options.forbid if subset.contains(tokens)]),

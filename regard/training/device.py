@@ -18,7 +18,7 @@ import torch
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.kernels.fp16 import halved
+from regard.fast.kernels.fp16 import use_fp16_gemm
 from regard.recipes import TrainingSettings
 
 
@@ -39,7 +39,7 @@ def build_autocast(settings: TrainingSettings, device: torch.device) -> Abstract
     """
     supports_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     if settings.precision == "mixed" and device.type == "cpu":
-        return halved()
+        return use_fp16_gemm()
     if settings.precision == "fp16":
         return torch.autocast(device.type, dtype=torch.float16)
     if settings.precision == "bf16" or (settings.precision in ("auto", "mixed") and supports_bf16):

@@ -14,7 +14,7 @@ from regard.console import log_message
 from regard.data.readers.dispatch import PipeCopies, open_pipe_copies
 from regard.data.readers.text import is_pipe
 from regard.errors import UserError
-from regard.fast import quicken
+from regard.fast import accelerate
 from regard.models import build, build_on_meta
 from regard.recipes import RunConfig, read_recipe
 from regard.runs import Run
@@ -142,7 +142,7 @@ def _build_trainer(prepared: PreparedRun, distributed: DistributedContext) -> Tr
     device = choose_device(settings.device)
     with preserve_generators(device):
         seed_generators(settings.seed, device)
-        model = quicken(build(config.recipe, *prepared.vocabulary_sizes))
+        model = accelerate(build(config.recipe, *prepared.vocabulary_sizes))
     if settings.init_from and not run.list_steps():
         model.load_state_dict(Run(Path(settings.init_from)).load_model(prepared.vocabulary_sizes).state_dict())
     validate, on_best = prepared.validate, prepared.on_best

@@ -28,7 +28,7 @@ from regard.data.loader import (
 )
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError
-from regard.fast import rest
+from regard.fast import release_decoding_memory
 from regard.models import Model
 from regard.recipes import TrainingSettings
 from regard.runs import Run, checkpoint
@@ -338,7 +338,7 @@ class Trainer:
                 model.load_state_dict(weights, strict=False)  # tied weights are saved under one name
             yield
         finally:
-            rest(model)
+            release_decoding_memory(model)
             if saved_weights is not None:
                 model.load_state_dict(saved_weights, strict=False)
             model.train(training)

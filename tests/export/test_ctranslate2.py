@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.errors import UserError
-from regard.export.ctranslate2 import distinct, export
+from regard.export.ctranslate2 import export, make_unique
 from regard.models import Seq2Seq, build
 from regard.runs import Run
 from regard.search import Hypothesis, SearchOptions, score_targets, search
@@ -218,7 +218,7 @@ def test_words_with_equal_spelling_stay_distinct(tmp_path: Path) -> None:
 
 @given(st.lists(st.text("ab#12", max_size=4)))
 def test_distinct_keeps_the_first_of_equal_spellings(spelt: list[str]) -> None:
-    names = distinct(spelt)
+    names = make_unique(spelt)
     assert len(set(names)) == len(names) == len(spelt)
     assert all(names[spelt.index(piece)] == piece for piece in spelt)
 
@@ -229,7 +229,7 @@ def test_distinct_keeps_the_first_of_equal_spellings(spelt: list[str]) -> None:
 )
 def test_export_of_another_model_is_refused_by_name(recipe: str, named: str, tmp_path: Path) -> None:
     model = build(recipe, 9, 9, size=4)
-    with pytest.raises(UserError, match=f"CTranslate2 runs Transformers alone, and this is a .*{named}"):
+    with pytest.raises(UserError, match=f"CTranslate2 supports Transformers only, and this is a .*{named}"):
         export(model, ["a"] * 9, ["b"] * 9, tmp_path / "model")
     with pytest.raises(UserError, match="and this is a Linear"):
         export(nn.Linear(1, 1), [], [], tmp_path / "model")
@@ -286,5 +286,5 @@ def test_exported_run_translates_like_pytorch_with_all_options(
 def test_ensembles_and_recurrent_models_are_refused(transformer_run: Run, run: Run) -> None:
     with pytest.raises(UserError, match="one model at a time, not an ensemble of 2"):
         load(transformer_run.folder, transformer_run.folder, engine="ctranslate2")
-    with pytest.raises(UserError, match="CTranslate2 runs Transformers alone, and this is a"):
+    with pytest.raises(UserError, match="CTranslate2 supports Transformers only, and this is a"):
         load(run.folder, engine="ctranslate2")

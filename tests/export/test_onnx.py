@@ -27,7 +27,7 @@ from regard.errors import UserError
 from regard.export.onnx.decoder_states import ENCODER, STEP
 from regard.export.onnx.engine import OnnxModel
 from regard.export.onnx.export import export
-from regard.export.onnx.graph_passes import fold, spell_out
+from regard.export.onnx.graph_passes import decompose_layer_norms, fold
 from regard.models import build
 from regard.runs import Run
 from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search, search_restricted
@@ -159,10 +159,10 @@ def test_int8_graphs_are_smaller_and_nearly_as_exact(recipe: str, options: dict[
     tokens = torch.tensor([5, 6, 7, 8])
     first, second = (one.decoder.step(one.encode(SOURCES, LENGTHS), tokens)[0] for one in (whole, small))
     assert 0 < (first - second).abs().max() < 0.1
-    _, rows = small.opened
+    _, rows = small.open_step
     assert {some.weights.itemsize for some in rows.values() if some.weights.ndim == 2} == {1}
     words = [0, 1, 2, 3, 5, 6, 7, 8, *range(90, 490, 7)]
-    narrow, indices = small.narrowed(words), torch.arange(4, 8)  # of the same tokens
+    narrow, indices = small.restrict_vocabulary(words), torch.arange(4, 8)  # of the same tokens
     few = narrow.decoder.step(narrow.encode(SOURCES, LENGTHS), indices)[0]
     torch.testing.assert_close(few, second[:, words].log_softmax(-1), rtol=1e-4, atol=1e-4)
 
@@ -233,7 +233,7 @@ def test_layer_norms_are_decomposed_and_not_fused_again(tmp_path: Path) -> None:
     )
     x = np.random.default_rng(0).normal(5, 2, (2, 3, 4)).astype(np.float32)
     expected = onnx.reference.ReferenceEvaluator(graph_model).run(None, {"x": x})
-    spell_out(graph_model.graph)
+    decompose_layer_norms(graph_model.graph)
     onnx.checker.check_model(graph_model)
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
@@ -332,7 +332,10 @@ def test_int8_without_an_export_refers_to_export(fluent_run: Run, regard: Comman
     message = (
         f"regard: {run} has no int8 export of its model; run: regard export {run} --precision int8 (no int8 kernels: "
     )
-    assert refused.stderr == f"{message}kernels know the Transformers of the recipes alone, in fp32 and unchanged)\n"
+    assert (
+        refused.stderr
+        == f"{message}the int8 kernels support only the unmodified Transformers of the recipes, in fp32)\n"
+    )
 
 
 @pytest.mark.slow
@@ -423,7 +426,7 @@ def test_export_to_another_folder_is_complete(fluent_run: Run, regard: Command, 
         (["export", "--precision", "int4"], "the precision must be fp32 or int8, not 'int4'"),
         (
             ["translate", "--engine", "torch", "--precision", "int8"],
-            "in int8: kernels know the Transformers of the recipes alone",
+            "in int8: the int8 kernels support only the unmodified Transformers of the recipes",
         ),
         (["export", "--to", "shortlist", "--precision", "int8"], "--precision is for --to onnx and ctranslate2"),
         (["translate", "--precision", "bf16"], "the precision must be fp32 or int8, not 'bf16'"),

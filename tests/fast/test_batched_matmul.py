@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard.fast import gemm as products
-from regard.fast.gemm import EXACT
+from regard.fast import gemm
+from regard.fast.gemm import TORCH_GEMM
 
 
 @pytest.mark.parametrize("by_numpy", [True, False])
@@ -15,7 +15,7 @@ from regard.fast.gemm import EXACT
 def test_batched_products_are_those_of_pytorch(
     dtype: torch.dtype, by_numpy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "ONE_BY_ONE", by_numpy)
+    monkeypatch.setattr(gemm, "NO_BATCHED_BLAS", by_numpy)
     torch.manual_seed(0)
     a, b = torch.randn(3, 9, 5, dtype=dtype), torch.randn(3, 7, 5, dtype=dtype, requires_grad=True)
     strided = a[:, ::4]
@@ -25,26 +25,26 @@ def test_batched_products_are_those_of_pytorch(
         (a[:, 2:3], b.transpose(1, 2)),
         (b, a.mT),
     ):
-        found = products.products(left, right)
+        found = gemm.batched_matmul(left, right)
         assert found.dtype == dtype
         torch.testing.assert_close(found, (left @ right).detach())
 
 
 @pytest.mark.filterwarnings("error")
 def test_products_of_infinities_do_not_warn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "ONE_BY_ONE", True)
+    monkeypatch.setattr(gemm, "NO_BATCHED_BLAS", True)
     a = torch.full((2, 1, 3), torch.inf)
-    assert products.products(a, torch.zeros(2, 3, 2)).isnan().all()
+    assert gemm.batched_matmul(a, torch.zeros(2, 3, 2)).isnan().all()
 
 
 def test_large_products_are_left_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "ONE_BY_ONE", True)
+    monkeypatch.setattr(gemm, "NO_BATCHED_BLAS", True)
     monkeypatch.setattr(np, "matmul", None)
     a, b = torch.randn(2, 70, 80), torch.randn(2, 80, 60)
-    torch.testing.assert_close(products.products(a, b), a @ b)
+    torch.testing.assert_close(gemm.batched_matmul(a, b), a @ b)
 
 
 def test_transposed_matrix_is_made_contiguous() -> None:
     W = torch.arange(6.0).view(2, 3)
-    assert torch.equal(EXACT.often(W.t()), W.t())
-    assert EXACT.often(W.t()).is_contiguous()
+    assert torch.equal(TORCH_GEMM.prepack(W.t()), W.t())
+    assert TORCH_GEMM.prepack(W.t()).is_contiguous()

@@ -11,22 +11,22 @@ from support.graphs import EagerGraph
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.fast.cuda_graphs.buckets import rounded
-from regard.fast.cuda_graphs.cache import Captured
-from regard.fast.cuda_graphs.function import Form, Graph, TensorFunction
-from regard.fast.cuda_graphs.pool import Places, attempted
+from regard.fast.cuda_graphs.buckets import round_up
+from regard.fast.cuda_graphs.cache import GraphedFunctionCache
+from regard.fast.cuda_graphs.function import ForwardBackwardGraph, ShapeSpec, TensorFunction
+from regard.fast.cuda_graphs.pool import StaticBuffers, try_capture
 
 
-class OutOfMemoryGraph(Graph):
+class OutOfMemoryGraph(ForwardBackwardGraph):
     """A graph for whose capture there is no memory."""
 
-    def record(self, function: TensorFunction, places: Places) -> Graph:
+    def record(self, function: TensorFunction, buffers: StaticBuffers) -> ForwardBackwardGraph:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    tried = EagerGraph.tried
+    run_once = EagerGraph.run_once
 
 
-FORM = Form(["BT-", "--", "BT"], ["BT-", "B", "BT"])
+FORM = ShapeSpec(["BT-", "--", "BT"], ["BT-", "B", "BT"])
 
 
 def compute(x: Tensor, W: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
@@ -60,18 +60,18 @@ def assert_all_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> Non
 
 
 @pytest.fixture
-def captured() -> Captured:
-    return Captured(patience=2, most=3, make=EagerGraph)
+def captured() -> GraphedFunctionCache:
+    return GraphedFunctionCache(min_calls=2, max_graphs=3, graph_type=EagerGraph)
 
 
 def test_sizes_are_rounded_up_by_an_eighth_at_most() -> None:
-    assert [rounded(size) for size in (1, 7, 8, 15, 16, 17, 30, 31, 33, 100, 128, 129, 512, 513)] == [
+    assert [round_up(size) for size in (1, 7, 8, 15, 16, 17, 30, 31, 33, 100, 128, 129, 512, 513)] == [
         *(1, 7, 8, 15, 16, 18, 30, 32, 36, 104, 128, 144, 512, 576)
     ]
-    assert all(size <= rounded(size) <= size * 9 / 8 for size in range(1, 2000))
+    assert all(size <= round_up(size) <= size * 9 / 8 for size in range(1, 2000))
 
 
-def test_shape_is_captured_when_it_was_seen_often_enough(captured: Captured) -> None:
+def test_shape_is_captured_when_it_was_seen_often_enough(captured: GraphedFunctionCache) -> None:
     for B, T, graphs in ((17, 5, 0), (18, 5, 1), (17, 5, 1), (3, 5, 1), (3, 5, 2), (3, 6, 2), (3, 6, 3), (4, 6, 3)):
         tensors = make_inputs(B, T, seed=B + T)
         assert_all_close(
@@ -87,7 +87,7 @@ def test_shape_is_captured_when_it_was_seen_often_enough(captured: Captured) -> 
     assert len(captured.graphs) == 3  # the maximum is reached
 
 
-def test_outputs_survive_the_next_replay(captured: Captured) -> None:
+def test_outputs_survive_the_next_replay(captured: GraphedFunctionCache) -> None:
     first, second = make_inputs(17, 5), make_inputs(18, 5, seed=1)
     captured(compute, None, FORM, first)
     outputs = captured(compute, None, FORM, first)
@@ -98,7 +98,7 @@ def test_outputs_survive_the_next_replay(captured: Captured) -> None:
     assert_all_close(found, run_with_gradients(run_plainly, first))
 
 
-def test_backward_is_right_after_further_forward_passes(captured: Captured) -> None:
+def test_backward_is_right_after_further_forward_passes(captured: GraphedFunctionCache) -> None:
     first, second = make_inputs(17, 5), make_inputs(18, 5, seed=1)
     captured(compute, None, FORM, first)
     one, other = captured(compute, None, FORM, first), captured(compute, None, FORM, second)
@@ -107,7 +107,7 @@ def test_backward_is_right_after_further_forward_passes(captured: Captured) -> N
     assert_all_close(found, [*run_with_gradients(run_plainly, first)[3:], *run_with_gradients(run_plainly, second)[3:]])
 
 
-def test_second_backward_pass_gives_the_same_gradients(captured: Captured) -> None:
+def test_second_backward_pass_gives_the_same_gradients(captured: GraphedFunctionCache) -> None:
     tensors = make_inputs(17, 5)
     captured(compute, None, FORM, tensors)
     outputs = captured(compute, None, FORM, tensors)
@@ -117,17 +117,17 @@ def test_second_backward_pass_gives_the_same_gradients(captured: Captured) -> No
     assert_all_close(once, run_with_gradients(run_plainly, tensors)[3:])
 
 
-def test_nothing_is_captured_without_gradients(captured: Captured) -> None:
+def test_nothing_is_captured_without_gradients(captured: GraphedFunctionCache) -> None:
     with torch.no_grad():
         for _ in range(4):
             captured(compute, None, FORM, make_inputs(3, 5))
     for _ in range(4):
         captured(compute, None, FORM, [tensor.detach() for tensor in make_inputs(3, 5)])
-    assert not captured.seen
+    assert not captured.num_calls
     assert not captured.graphs
 
 
-def test_each_key_and_each_set_of_gradients_has_its_own_graph(captured: Captured) -> None:
+def test_each_key_and_each_set_of_gradients_has_its_own_graph(captured: GraphedFunctionCache) -> None:
     tensors = make_inputs(3, 5)
     frozen = [tensors[0], tensors[1].detach(), tensors[2]]
     for key, some in ((1, tensors), (2, tensors), (1, frozen)) * 2:
@@ -142,11 +142,11 @@ class SecondTryGraph(EagerGraph):
 
     tries = 0
 
-    def record(self, function: TensorFunction, places: Places) -> Graph:
+    def record(self, function: TensorFunction, buffers: StaticBuffers) -> ForwardBackwardGraph:
         SecondTryGraph.tries += 1
         if SecondTryGraph.tries == 1:
             raise RuntimeError("CUDA error: out of memory")  # the message of the driver
-        return super().record(function, places)
+        return super().record(function, buffers)
 
 
 def test_cached_memory_is_freed_before_graphs_are_given_up(
@@ -155,27 +155,27 @@ def test_cached_memory_is_freed_before_graphs_are_given_up(
     freed: list[int] = []
     monkeypatch.setattr(SecondTryGraph, "tries", 0)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(SecondTryGraph.tries))
-    captured = Captured(patience=1, make=SecondTryGraph)
+    captured = GraphedFunctionCache(min_calls=1, graph_type=SecondTryGraph)
     x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    captured(lambda one: (one * 2,), "", Form(["BT-"], ["BT-"]), [x])
+    captured(lambda one: (one * 2,), "", ShapeSpec(["BT-"], ["BT-"]), [x])
     assert freed == [1]
-    assert (captured.able, len(captured.graphs)) == (True, 1)
+    assert (captured.is_enabled, len(captured.graphs)) == (True, 1)
     assert capsys.readouterr().err == ""
 
     def fail() -> None:
         raise RuntimeError("something else")
 
-    assert attempted("all", fail, lambda: freed.append(0)) is None
+    assert try_capture("all", fail, lambda: freed.append(0)) is None
     assert freed == [1, 0, 2], "another error: the caller forgets its graphs, then memory is freed"
-    assert capsys.readouterr().err == "all goes on without CUDA graphs, and more slowly: something else\n"
+    assert capsys.readouterr().err == "all continues without CUDA graphs, and more slowly: something else\n"
 
 
 def test_running_out_of_memory_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    captured = Captured(patience=1, make=OutOfMemoryGraph)
+    captured = GraphedFunctionCache(min_calls=1, graph_type=OutOfMemoryGraph)
     for _ in range(3):
         tensors = make_inputs(3, 5)
         assert_all_close(
             run_with_gradients(lambda some: captured(compute, None, FORM, some), tensors),
             run_with_gradients(run_plainly, tensors),
         )
-    assert capsys.readouterr().err == "training goes on without CUDA graphs, and more slowly: out of memory\n"
+    assert capsys.readouterr().err == "training continues without CUDA graphs, and more slowly: out of memory\n"

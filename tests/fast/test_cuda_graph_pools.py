@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.fast.cuda_graphs.pool import Pool, Recorder, reason
+from regard.fast.cuda_graphs.pool import GraphMemoryPool, GraphRecorder, describe_failure
 
 
 class FakeGraph:
@@ -41,7 +41,7 @@ class FakeCuda:
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", self.make_handle)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         monkeypatch.setattr(torch.cuda, "stream", fake_stream)
-        monkeypatch.setattr("regard.fast.cuda_graphs.pool.beside", lambda _: None)
+        monkeypatch.setattr("regard.fast.cuda_graphs.pool.get_side_stream", lambda _: None)
 
     def make_handle(self) -> int:
         self.pools += 1
@@ -53,14 +53,14 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return FakeCuda(monkeypatch)
 
 
-def capture(pool: Pool) -> Any:
-    with pool.recording() as graph:
+def capture(pool: GraphMemoryPool) -> Any:
+    with pool.capture() as graph:
         pass
     return graph
 
 
 def test_graphs_share_a_pool_while_one_of_them_lives(cuda: FakeCuda) -> None:
-    pool = Pool()
+    pool = GraphMemoryPool()
     first, second = capture(pool), capture(pool)
     assert (first.pool, second.pool) == (1, 1)
     del first
@@ -70,9 +70,9 @@ def test_graphs_share_a_pool_while_one_of_them_lives(cuda: FakeCuda) -> None:
 
 
 def test_failed_capture_keeps_no_pool(cuda: FakeCuda) -> None:
-    pool = Pool()
+    pool = GraphMemoryPool()
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="short"), pool.recording():
+        with pytest.raises(RuntimeError, match="short"), pool.capture():
             raise RuntimeError("short")
     assert cuda.pools == 2
 
@@ -95,7 +95,7 @@ def test_invalidated_capture_is_closed_and_frees_the_random_generator(
     monkeypatch.setattr(torch.cuda, "CUDAGraph", InvalidatedGraph)
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *which: closed.append(which), raising=False)
     monkeypatch.setattr(torch, "empty", lambda size, device: torch.ones(size))
-    with pytest.raises(RuntimeError, match="invalidated"), Pool().recording():
+    with pytest.raises(RuntimeError, match="invalidated"), GraphMemoryPool().capture():
         pass
     assert closed == [(0, graphs[0].pool)]
     assert [hasattr(each, "ended") for each in graphs] == [False, True]
@@ -107,16 +107,16 @@ def test_garbage_collection_is_off_during_a_capture(cuda: FakeCuda, enabled: boo
     before = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
-        assert not capture(Pool()).collecting
+        assert not capture(GraphMemoryPool()).collecting
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if before else gc.disable)()
 
 
 def test_recorder_captures_all_its_graphs_in_one_pool(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.fast.cuda_graphs.pool.aside", lambda work: work())
+    monkeypatch.setattr("regard.fast.cuda_graphs.pool.run_on_side_stream", lambda work: work())
     done: list[int] = []
-    recorder = Recorder("decoding")
+    recorder = GraphRecorder("decoding")
     replays = [recorder.record(lambda: done.append(0)) for _ in range(2)]
     assert all(replays)
     assert (cuda.pools, len(done)) == (1, 4)
@@ -131,4 +131,4 @@ def test_recorder_captures_all_its_graphs_in_one_pool(cuda: FakeCuda, monkeypatc
     ],
 )
 def test_reason_of_a_failed_capture_is_one_line(error: RuntimeError, message: str) -> None:
-    assert reason(error) == message
+    assert describe_failure(error) == message

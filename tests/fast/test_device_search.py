@@ -22,11 +22,11 @@ from support.search import (
 )
 from torch import Tensor, nn
 
-from regard.fast import quicken, rest
-from regard.fast.decoding.device import search as way
-from regard.fast.decoding.device.ops import PLAIN
-from regard.fast.decoding.device.search import Finder, Reading, Room
-from regard.fast.decoding.numpy_search import CHUNK, Record, Wish
+from regard.fast import accelerate, release_decoding_memory
+from regard.fast.decoding.device import search as device_beam_search
+from regard.fast.decoding.device.ops import TORCH_OPS
+from regard.fast.decoding.device.search import AsyncHostCopy, DeviceSearcher, SearchWorkspace
+from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest, SearchTrace
 from regard.models import build
 from regard.models.base import AlignmentHead, Seq2Seq
 from regard.models.rnn_common import RecurrentEncoder
@@ -40,12 +40,12 @@ MODELS = DEVICE_SEARCH_MODELS
 each_family = pytest.mark.parametrize("name", slow_after(1, ["luong", "pre-norm"]))
 
 
-def make_device_search(model: Seq2Seq) -> Finder:
-    return way.made(model, torch.float64, PLAIN)
+def make_device_search(model: Seq2Seq) -> DeviceSearcher:
+    return device_beam_search.make_searcher(model, torch.float64, TORCH_OPS)
 
 
 def run_both_searches(
-    model: Seq2Seq, source: Tensor, lengths: Tensor, device_search: Finder | None = None, **options: Any
+    model: Seq2Seq, source: Tensor, lengths: Tensor, device_search: DeviceSearcher | None = None, **options: Any
 ) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
     """Return the hypotheses of the reference search and of the device search."""
     device_search, model.device_search = device_search or make_device_search(model), None
@@ -64,7 +64,7 @@ def run_both_searches(
 
 
 def assert_same_search(
-    model: Seq2Seq, source: Tensor, lengths: Tensor, device_search: Finder | None = None, **options: Any
+    model: Seq2Seq, source: Tensor, lengths: Tensor, device_search: DeviceSearcher | None = None, **options: Any
 ) -> None:
     """Check that the device search finds what the reference search finds."""
     assert_same_hypotheses(*run_both_searches(model, source, lengths, device_search, **options))
@@ -124,27 +124,27 @@ def test_device_computes_the_next_chunk_while_the_last_is_read(
 ) -> None:
     lengths, options, order = case
     calls: list[str] = []
-    advance, end = Room.advance, Reading.end
-    monkeypatch.setattr(Room, "advance", lambda room: calls.append("a") or advance(room))  # type: ignore[func-returns-value]
-    monkeypatch.setattr(Reading, "end", lambda one: calls.append("r") or end(one))  # type: ignore[func-returns-value]
+    advance, end = SearchWorkspace.advance, AsyncHostCopy.wait
+    monkeypatch.setattr(SearchWorkspace, "advance", lambda room: calls.append("a") or advance(room))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(AsyncHostCopy, "wait", lambda one: calls.append("r") or end(one))  # type: ignore[func-returns-value]
     assert_same_search(make_model(MODELS[name]), *make_sources(*lengths), beam=2, **{"attention": False, **options})
     assert "".join(calls) == order
 
 
 def test_device_search_goes_on_without_finished_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    add = Record.add
+    add = SearchTrace.add_chunk
 
-    def all_but_one(record: Record, slab: Any, looks: Any, who: Any) -> None:
+    def all_but_one(record: SearchTrace, slab: Any, looks: Any, who: Any) -> None:
         add(record, slab, looks, who)
         record.done[1:] = 1
 
-    monkeypatch.setattr(Record, "add", all_but_one)
+    monkeypatch.setattr(SearchTrace, "add_chunk", all_but_one)
     sizes: list[int] = []
-    advance = Room.advance
-    monkeypatch.setattr(Room, "advance", lambda room: sizes.append(room.size.sentences) or advance(room))  # type: ignore[func-returns-value]
+    advance = SearchWorkspace.advance
+    monkeypatch.setattr(SearchWorkspace, "advance", lambda room: sizes.append(room.size.sentences) or advance(room))  # type: ignore[func-returns-value]
     device_search, lengths = make_device_search(make_model(LUONG)), [60] * 8
     with torch.inference_mode():
-        device_search.searched(*make_sources(*lengths), Wish(2, 1, 40, [40] * 8, [1.0] * 41, False, lengths))
+        device_search.run(*make_sources(*lengths), SearchRequest(2, 1, 40, [40] * 8, [1.0] * 41, False, lengths))
     assert sizes == [8, 8, 1, 1, 1], "only one chunk may be computed in vain"
 
 
@@ -155,18 +155,18 @@ def test_options_move_along_to_the_smaller_batch_of_an_earlier_search(name: str)
     assert_same_search(model, *make_sources(20), device_search, beam=2, length_penalty=0.0, max_length=3)
     options: dict[str, Any] = {"beam": 2, "n_best": 2, "length_penalty": 2.0, "min_length": 12}
     assert_same_search(model, *make_sources(20, 1, 1, 1, 1, 1, 1, 1, 1), device_search, **options)
-    small = next(room.board for (size, _), room in device_search.rooms.items() if size.sentences == 1)
-    assert small.wishes.tolist() == [12, 2]
-    assert small.penalties[6] == pytest.approx((11 / 6) ** 2)
+    small = next(room.state for (size, _), room in device_search.workspaces.items() if size.sentences == 1)
+    assert small.options.tolist() == [12, 2]
+    assert small.length_divisors[6] == pytest.approx((11 / 6) ** 2)
 
 
 @pytest.mark.parametrize("longest", slow_after(1, [8, 3, 20]))
 @each_family
 def test_superfluous_chunk_changes_no_result(longest: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def always(self: Finder, room: Room, sentences: int, taken: int) -> bool:
-        return not self.weights.grows or taken + CHUNK <= room.size.capacity
+    def always(self: DeviceSearcher, room: SearchWorkspace, sentences: int, taken: int) -> bool:
+        return not self.weights.has_kv_cache or taken + CHUNK_STEPS <= room.size.capacity
 
-    monkeypatch.setattr(Finder, "goes_on", always)
+    monkeypatch.setattr(DeviceSearcher, "can_run_ahead", always)
     model = make_model(MODELS[name])
     device_search = make_device_search(model)
     for lengths in ((9, 1, 5, 20), (2, 3)):  # the second search starts with the buffers of the first
@@ -185,9 +185,9 @@ def test_sentences_move_when_targets_outgrow_the_cache_or_most_are_done(name: st
     model, (source, lengths) = make_model(MODELS[name], std=0.3), make_sources(*[1] * 9, 16, 3)
     device_search = make_device_search(model)
     assert_same_search(model, source, lengths, device_search, beam=2, length_penalty=0.0, min_length=3)
-    sizes = [size for size, _ in device_search.rooms]
+    sizes = [size for size, _ in device_search.workspaces]
     assert len({size.sentences for size in sizes}) > 1
-    assert not device_search.weights.grows or {size.capacity for size in sizes} == {32, 64}
+    assert not device_search.weights.has_kv_cache or {size.capacity for size in sizes} == {32, 64}
 
 
 def test_device_search_reuses_its_buffers() -> None:
@@ -195,7 +195,7 @@ def test_device_search_reuses_its_buffers() -> None:
     device_search = make_device_search(model)
     for seed in range(3):
         assert_same_search(model, *make_sources(9, 4, 2, seed=seed), device_search, beam=3, max_length=9 + seed)
-    assert len(device_search.rooms) == 1
+    assert len(device_search.workspaces) == 1
 
 
 def test_each_alignment_head_has_its_own_buffers() -> None:
@@ -204,7 +204,7 @@ def test_each_alignment_head_has_its_own_buffers() -> None:
     for head in (AlignmentHead(-1, None), AlignmentHead(0, 1), AlignmentHead(1, 2)):
         model.decoder.alignment_head = head
         assert_same_search(model, *sources, device_search, beam=2, max_length=5)
-    assert len(device_search.rooms) == 3
+    assert len(device_search.workspaces) == 3
 
 
 def scale_in_place(model: Seq2Seq) -> None:
@@ -254,13 +254,13 @@ def test_device_search_uses_changed_weights(name: str, change: str) -> None:
 @each_family
 def test_bf16_copies_of_weights_follow_the_weights(name: str) -> None:
     model, sources = make_model(MODELS[name]).float(), make_sources(5, 3)
-    device_search = way.made(model, torch.bfloat16, PLAIN)
-    options = Wish(2, 1, 1, [6, 6], [1.0] * 7, False, [5, 3])
+    device_search = device_beam_search.make_searcher(model, torch.bfloat16, TORCH_OPS)
+    options = SearchRequest(2, 1, 1, [6, 6], [1.0] * 7, False, [5, 3])
     before = device_search(*sources, options)
     scale_in_place(model)
     after = device_search(*sources, options)
     assert after != before
-    assert after == way.made(model, torch.bfloat16, PLAIN)(*sources, options)
+    assert after == device_beam_search.make_searcher(model, torch.bfloat16, TORCH_OPS)(*sources, options)
 
 
 def assign_new_weights(model: Any) -> None:
@@ -282,12 +282,12 @@ def change_constants(model: Any) -> None:
 @pytest.mark.parametrize("change", [assign_new_weights, replace_decoder, change_constants])
 @each_family
 def test_replaced_weights_get_a_new_device_search(name: str, change: Callable[[Any], None]) -> None:
-    model, searches = make_model(MODELS[name]).float(), way.Shortcut()
-    first = searches.finder(model, PLAIN)
+    model, searches = make_model(MODELS[name]).float(), device_beam_search.DeviceBeamSearch()
+    first = searches.searcher(model, TORCH_OPS)
     assert first is not None
-    assert searches.finder(model, PLAIN) is first
+    assert searches.searcher(model, TORCH_OPS) is first
     change(model)
-    assert searches.finder(model, PLAIN) is not first
+    assert searches.searcher(model, TORCH_OPS) is not first
 
 
 @each_family
@@ -305,7 +305,7 @@ def test_device_search_reports_nan_weights_like_the_reference(name: str) -> None
 
 def test_truncated_hypotheses_count_only_where_none_ended() -> None:
     model, sources = make_model(LUONG, std=0.3, seed=4), make_sources(3, 4, 5, 6, 7, 8)
-    expected, found = run_both_searches(model, *sources, beam=3, n_best=3, max_length=CHUNK + 1)
+    expected, found = run_both_searches(model, *sources, beam=3, n_best=3, max_length=CHUNK_STEPS + 1)
     assert_same_hypotheses(expected, found)
     assert {one.tokens[-1] == EOS for some in found for one in some} == {True, False}
     assert all(len({one.tokens[-1] == EOS for one in some}) == 1 for some in found)
@@ -347,7 +347,10 @@ def test_device_search_is_without_dropout_and_restores_training_mode() -> None:
 
 
 def test_device_search_covers_transformers_and_global_luong_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert all(isinstance(quicken(make_model(form)).device_search, way.Shortcut) for form in MODELS.values())
+    assert all(
+        isinstance(accelerate(make_model(form)).device_search, device_beam_search.DeviceBeamSearch)
+        for form in MODELS.values()
+    )
     others: list[dict[str, Any]] = [
         {**LUONG, "cell": "gru"},
         {**LUONG, "residual": True},
@@ -356,9 +359,9 @@ def test_device_search_covers_transformers_and_global_luong_models(monkeypatch: 
         {**LUONG, "coverage": "linguistic"},
         {"config": "bahdanau2015", "size": 12},
     ]
-    assert all(quicken(make_model(form)).device_search is None for form in others)
+    assert all(accelerate(make_model(form)).device_search is None for form in others)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert quicken(make_model(LUONG)).device_search is None
+    assert accelerate(make_model(LUONG)).device_search is None
 
 
 def add_bias(model: Any) -> None:
@@ -378,16 +381,16 @@ def enable_dropout(model: Any) -> None:
     [(add_bias, "luong"), (add_hook, "luong"), (add_hook, "pre-norm"), (enable_dropout, "luong")],
 )
 def test_modified_model_has_no_device_search(change: Callable[[Any], None], name: str) -> None:
-    model, searches = make_model(MODELS[name]).float(), way.Shortcut()
-    assert searches.finder(model, PLAIN) is not None
+    model, searches = make_model(MODELS[name]).float(), device_beam_search.DeviceBeamSearch()
+    assert searches.searcher(model, TORCH_OPS) is not None
     change(model)
-    assert searches.finder(model, PLAIN) is None
+    assert searches.searcher(model, TORCH_OPS) is None
 
 
 def test_search_on_a_cpu_is_the_reference_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(way, "FIRST", 0)
-    monkeypatch.setattr(way, "parts", lambda: pytest.fail("there is no GPU"))
-    model, sources = quicken(make_model(LUONG)), make_sources(3, 2)
+    monkeypatch.setattr(device_beam_search, "WARMUP_SENTENCES", 0)
+    monkeypatch.setattr(device_beam_search, "load_triton_ops", lambda: pytest.fail("there is no GPU"))
+    model, sources = accelerate(make_model(LUONG)), make_sources(3, 2)
     found = search(model, *sources)
     model.device_search = None
     expected = search(model, *sources)
@@ -395,13 +398,13 @@ def test_search_on_a_cpu_is_the_reference_search(monkeypatch: pytest.MonkeyPatch
 
 
 def test_rest_frees_the_buffers_of_device_searches() -> None:
-    model = quicken(make_model(LUONG).float())
-    assert model.device_search.finder(model, PLAIN) is not None
-    rest(model)
-    assert not model.device_search.finders
+    model = accelerate(make_model(LUONG).float())
+    assert model.device_search.searcher(model, TORCH_OPS) is not None
+    release_decoding_memory(model)
+    assert not model.device_search.searchers
 
 
 def test_copied_model_has_fresh_device_searches() -> None:
-    model = quicken(make_model(LUONG))
+    model = accelerate(make_model(LUONG))
     model.device_search.sentences = 7
     assert copy.deepcopy(model).device_search.sentences == 0

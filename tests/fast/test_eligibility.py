@@ -10,12 +10,12 @@ import torch
 from support.fast_models import make_batch, use_gelu
 from torch import Tensor, nn
 
-from regard.fast import quicken
-from regard.fast.cuda_graphs.function import Replayed
-from regard.fast.decoding.device import search as decoding
-from regard.fast.eligibility import Listeners, heard
-from regard.fast.selftest import succeeds
-from regard.fast.training.packed import loss as way
+from regard.fast import accelerate
+from regard.fast.cuda_graphs.function import PrecomputedGradients
+from regard.fast.decoding.device import search as device_beam_search
+from regard.fast.eligibility import HookMonitor, has_hooks_or_overrides
+from regard.fast.selftest import runs_without_error
+from regard.fast.training.packed import loss as packed_loss
 from regard.models import build
 from regard.models.losses import CrossEntropy, LossSettings
 from regard.models.rnn_common import DeepOutput
@@ -49,7 +49,7 @@ def make_model(recipe: str, dropout: float = 0.0) -> Any:
 
 
 def compute_loss(model: Any, fast: bool) -> float:
-    return float((quicken(model) if fast else model).loss_sum(*BATCH).detach())
+    return float((accelerate(model) if fast else model).loss_sum(*BATCH).detach())
 
 
 @pytest.mark.parametrize(("recipe", "name"), PARTS)
@@ -65,7 +65,7 @@ def test_forward_hook_sees_the_same_outputs_with_fast_paths(recipe: str, name: s
 
 
 def test_hook_that_replaces_word_vectors_gets_gradients_of_the_padded_batch() -> None:
-    model, vectors = quicken(make_model("default")), list[Any]()
+    model, vectors = accelerate(make_model("default")), list[Any]()
 
     def replace(part: nn.Module, given: Any, out: Tensor) -> Any:
         vectors.append(out.detach().requires_grad_())
@@ -117,14 +117,14 @@ EMBEDDING_CHANGES = [replace_embedding, replace_decoder_embedding, replace_posit
 @pytest.mark.parametrize("change", EMBEDDING_CHANGES)
 def test_embedding_that_is_not_position_wise_has_the_reference_loss(change: Callable[[Any], None]) -> None:
     plain, replaced_before, replaced_after = make_model("default"), make_model("default"), make_model("default")
-    quicken(replaced_after)
+    accelerate(replaced_after)
     for model in (plain, replaced_before, replaced_after):
         change(model)
     expected = compute_loss(plain, False)
     assert expected != pytest.approx(compute_loss(make_model("default"), False), rel=1e-4)
     assert compute_loss(replaced_before, True) == pytest.approx(expected)
     assert float(replaced_after.loss_sum(*BATCH).detach()) == pytest.approx(expected)
-    assert not decoding.covers(replaced_before)
+    assert not device_beam_search.is_supported(replaced_before)
 
 
 def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture
     replace_embedding(model)
     hooked, luong, stock = make_model("default"), make_model("luong2015-global"), make_model("default")
     for one in (model, hooked, luong, stock):
-        quicken(one)
+        accelerate(one)
     hooked.encoder.embedding.register_forward_hook(lambda *_: None)
     for one in (model, hooked, luong, stock):
         one.loss_sum(*BATCH)
@@ -155,7 +155,7 @@ def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture
 def test_patched_class_is_noticed(
     recipe: str, kind: type, name: str, patched_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method, model = getattr(kind, name), quicken(make_model(recipe))
+    method, model = getattr(kind, name), accelerate(make_model(recipe))
     if not patched_first:
         model.loss_sum(*BATCH)
 
@@ -173,17 +173,17 @@ def test_patched_class_is_noticed(
 def test_method_in_place_of_a_deleted_attribute_is_noticed() -> None:
     part: Any = nn.Linear(2, 2)
     part.note = 1
-    listeners = Listeners([part])
-    assert not listeners.heard()
+    listeners = HookMonitor([part])
+    assert not listeners.has_hooks_or_overrides()
     del part.note
     part.forward = lambda x: x
-    assert listeners.heard()
+    assert listeners.has_hooks_or_overrides()
 
 
 def test_global_forward_hook_is_noticed() -> None:
-    assert not heard(nn.Linear(2, 2))
+    assert not has_hooks_or_overrides(nn.Linear(2, 2))
     with nn.modules.module.register_module_forward_hook(lambda *_: None):
-        assert heard(nn.Linear(2, 2))
+        assert has_hooks_or_overrides(nn.Linear(2, 2))
 
 
 class DoubledLoss(CrossEntropy):
@@ -195,7 +195,7 @@ class DoubledLoss(CrossEntropy):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_own_criterion_is_called(recipe: str) -> None:
-    model = quicken(make_model(recipe))
+    model = accelerate(make_model(recipe))
     loss = compute_loss(model, True)
     model.criterion = DoubledLoss(LossSettings())
     plain = make_model(recipe)
@@ -223,7 +223,7 @@ def test_own_output_layer_is_called() -> None:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_dropout_layers_follow_their_own_training_flag(recipe: str) -> None:
     def losses(training: bool) -> set[float]:
-        model = quicken(make_model(recipe, dropout=0.5)).train(not training)
+        model = accelerate(make_model(recipe, dropout=0.5)).train(not training)
         for part in model.modules():
             if isinstance(part, nn.Dropout):
                 part.train(training)
@@ -236,7 +236,7 @@ def test_dropout_layers_follow_their_own_training_flag(recipe: str) -> None:
 @pytest.mark.filterwarnings("ignore:.torch.nn.utils.weight_norm. is deprecated")
 @pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
 def test_weight_norm_is_applied_in_every_pass(norm: Callable[..., nn.Module]) -> None:
-    models = [make_model("luong2015-global"), quicken(make_model("luong2015-global"))]
+    models = [make_model("luong2015-global"), accelerate(make_model("luong2015-global"))]
     for model in models:
         for recurrent in (model.encoder.recurrent, model.decoder.recurrent):
             norm(recurrent.forwards[0], "weight_hh")
@@ -247,7 +247,7 @@ def test_weight_norm_is_applied_in_every_pass(norm: Callable[..., nn.Module]) ->
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_hook_may_compute_the_loss_of_another_model(recipe: str) -> None:
-    model, teacher = quicken(make_model(recipe)), quicken(make_model(recipe))
+    model, teacher = accelerate(make_model(recipe)), accelerate(make_model(recipe))
     losses: list[float] = []
     model.encoder.register_forward_hook(lambda *_: losses.append(compute_loss(teacher, True)))
     assert compute_loss(model, True) == pytest.approx(compute_loss(teacher, True))
@@ -274,18 +274,18 @@ def replace_output(model: Any) -> None:
     "change", [use_gelu, add_hook, replace_criterion, patch_forward, replace_output, *EMBEDDING_CHANGES]
 )
 def test_modified_transformer_is_not_packed(change: Callable[[Any], None]) -> None:
-    model = quicken(make_model("default"))
+    model = accelerate(make_model("default"))
     packed = model.loss_fn
-    assert isinstance(packed, way.Packed)
-    assert packed.knows(model)
-    recorder = packed.recorder
-    assert packed.knows(model)
-    assert packed.recorder is recorder
+    assert isinstance(packed, packed_loss.PackedLoss)
+    assert packed._find_supported_model(model)
+    recorder = packed.graph_cache
+    assert packed._find_supported_model(model)
+    assert packed.graph_cache is recorder
     change(model)
-    assert not packed.knows(model)
-    fresh = way.Packed()
-    assert not fresh.knows(model)
-    assert not fresh.knows(model)
+    assert not packed._find_supported_model(model)
+    fresh = packed_loss.PackedLoss()
+    assert not fresh._find_supported_model(model)
+    assert not fresh._find_supported_model(model)
 
 
 def change_eps(model: Any) -> None:
@@ -306,16 +306,16 @@ def change_class(model: Any) -> None:
 
 @pytest.mark.parametrize("change", [change_eps, change_scale, change_heads, change_class])
 def test_changed_constants_discard_the_captured_losses_of_a_transformer(change: Callable[[Any], None]) -> None:
-    model = quicken(make_model("default"))
+    model = accelerate(make_model("default"))
     model.loss_sum(*BATCH)
     packed = model.loss_fn
-    assert isinstance(packed, way.Packed)
-    recorder = packed.recorder
-    assert packed.knows(model)
-    assert packed.recorder is recorder
+    assert isinstance(packed, packed_loss.PackedLoss)
+    recorder = packed.graph_cache
+    assert packed._find_supported_model(model)
+    assert packed.graph_cache is recorder
     change(model)
     loss = float(model.loss_sum(*BATCH).detach())
-    assert packed.recorder is not recorder
+    assert packed.graph_cache is not recorder
     plain = make_model("default")
     change(plain)
     assert loss == pytest.approx(compute_loss(plain, False))
@@ -323,7 +323,7 @@ def test_changed_constants_discard_the_captured_losses_of_a_transformer(change: 
 
 def test_second_derivative_of_a_replayed_loss_is_an_error() -> None:
     weight = torch.ones(2, requires_grad=True)
-    loss = Replayed.apply((torch.tensor(1.0), torch.tensor([2.0, 3.0])), weight)  # type: ignore[no-untyped-call]
+    loss = PrecomputedGradients.apply((torch.tensor(1.0), torch.tensor([2.0, 3.0])), weight)  # type: ignore[no-untyped-call]
     (gradient,) = torch.autograd.grad(loss * (weight**2).sum(), weight, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.sum().backward()  # type: ignore[no-untyped-call]
@@ -338,9 +338,9 @@ def test_failing_kernels_are_reported_and_running_out_of_memory_is_raised(
     def run_out_of_memory() -> None:
         raise torch.OutOfMemoryError("out of it")
 
-    assert succeeds("training", lambda: None)
+    assert runs_without_error("training", lambda: None)
     assert capsys.readouterr().err == ""
-    assert not succeeds("training", fail)
-    assert "training goes without kernels of its own: no such instruction" in capsys.readouterr().err
+    assert not runs_without_error("training", fail)
+    assert "training runs without Triton kernels: no such instruction" in capsys.readouterr().err
     with pytest.raises(torch.OutOfMemoryError):
-        succeeds("training", run_out_of_memory)
+        runs_without_error("training", run_out_of_memory)

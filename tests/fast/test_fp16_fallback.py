@@ -8,29 +8,29 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.fast.gemm import EXACT
-from regard.fast.kernels import build as compiled
-from regard.fast.kernels import fp16 as way
-from regard.fast.kernels.fp16 import Halved, halved, multiplying
+from regard.fast.gemm import TORCH_GEMM
+from regard.fast.kernels import build as native_build
+from regard.fast.kernels import fp16
+from regard.fast.kernels.fp16 import Fp16Gemm, select_gemm, use_fp16_gemm
 
 
 @pytest.fixture(autouse=True)
 def fresh_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Forget compiled kernels and results of their self-test."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    way.halves.cache_clear()
+    fp16.load_fp16_gemm.cache_clear()
     yield
-    way.halves.cache_clear()
+    fp16.load_fp16_gemm.cache_clear()
 
 
 def check_fallback(capsys: pytest.CaptureFixture[str]) -> str:
     """Check that products stay in fp32 and that this is reported once; return the message."""
-    with halved():
-        assert multiplying(torch.zeros(1)) is EXACT
+    with use_fp16_gemm():
+        assert select_gemm(torch.zeros(1)) is TORCH_GEMM
         message = capsys.readouterr().err
-        assert multiplying(torch.zeros(1)) is EXACT
+        assert select_gemm(torch.zeros(1)) is TORCH_GEMM
     assert not capsys.readouterr().err
-    assert "products on this CPU stay in fp32: " in message
+    assert "fp16 kernels: not used on this CPU, products stay in fp32: " in message
     return message
 
 
@@ -42,7 +42,7 @@ def write_compiler(folder: Path, script: str) -> Path:
 
 
 def test_nothing_is_reported_unless_fp16_is_requested(capsys: pytest.CaptureFixture[str]) -> None:
-    assert multiplying(torch.zeros(1)) is EXACT
+    assert select_gemm(torch.zeros(1)) is TORCH_GEMM
     assert not capsys.readouterr().err
 
 
@@ -51,23 +51,23 @@ def test_missing_compiler_is_named(
     named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CC", named)
-    assert "there is no C compiler no-such-compiler; CC names another" in check_fallback(capsys)
+    assert "there is no C compiler no-such-compiler; set CC to another" in check_fallback(capsys)
 
 
 def test_processor_without_fp16_arithmetic_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CC", "cc -U__ARM_FEATURE_FP16_VECTOR_ARITHMETIC")
-    assert "stay in fp32: this processor has no arithmetic in half precision" in check_fallback(capsys)
+    assert "stay in fp32: this CPU has no fp16 arithmetic" in check_fallback(capsys)
 
 
 def test_compiler_error_is_reported_and_leaves_no_files(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     knows_its_name = "case $* in *-dM*) exit 0;; esac"
-    failing = write_compiler(tmp_path, f"{knows_its_name}; echo 'halves.c:1: error: no such thing' >&2; exit 1")
+    failing = write_compiler(tmp_path, f"{knows_its_name}; echo 'gemm.c:1: error: no such thing' >&2; exit 1")
     monkeypatch.setenv("CC", f"{failing} -O1")
-    assert "halves.c:1: error: no such thing" in check_fallback(capsys)
+    assert "gemm.c:1: error: no such thing" in check_fallback(capsys)
     assert not list((tmp_path / "cache").iterdir()), "files were left behind"
 
 
@@ -105,44 +105,44 @@ class FakeLibrary:
     """A library without functions, but with a file beside which the result of the self-test is kept."""
 
     def __init__(self, folder: Path) -> None:
-        self._name = str(folder / "halves.so")
+        self._name = str(folder / "fp16.so")
 
 
 @pytest.mark.parametrize("wrong", [True, False])
 def test_kernels_that_failed_their_self_test_are_not_tested_again(
     wrong: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(way, "load_kernels", lambda: FakeLibrary(tmp_path))
-    monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b + 10 * wrong)
-    monkeypatch.setattr(way, "ratio", lambda *_: 3.0)
-    reason = "wrong numbers" if wrong else "3.00 times as long"
+    monkeypatch.setattr(fp16, "load_kernels", lambda: FakeLibrary(tmp_path))
+    monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: a @ b + 10 * wrong)
+    monkeypatch.setattr(fp16, "cpu_time_ratio", lambda *_: 3.0)
+    reason = "wrong results" if wrong else "3.00 times as long"
     assert reason in check_fallback(capsys)
-    monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b)
-    monkeypatch.setattr(way, "ratio", lambda *_: 1.0)
-    way.halves.cache_clear()
+    monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: a @ b)
+    monkeypatch.setattr(fp16, "cpu_time_ratio", lambda *_: 1.0)
+    fp16.load_fp16_gemm.cache_clear()
     assert reason in check_fallback(capsys)
 
 
 def test_truncated_self_test_result_is_ignored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(way, "load_kernels", lambda: FakeLibrary(tmp_path))
-    monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b + 10)
-    (tmp_path / "halves.verdict").write_text("", encoding="utf-8")
-    assert "wrong numbers" in check_fallback(capsys)
-    assert [path.name for path in tmp_path.iterdir()] == ["halves.verdict"], "files were left behind"
+    monkeypatch.setattr(fp16, "load_kernels", lambda: FakeLibrary(tmp_path))
+    monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: a @ b + 10)
+    (tmp_path / "fp16.verdict").write_text("", encoding="utf-8")
+    assert "wrong results" in check_fallback(capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["fp16.verdict"], "files were left behind"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_self_test_ignores_the_default_dtype(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(way, "load_kernels", lambda: FakeLibrary(tmp_path))
-    monkeypatch.setattr(way, "ratio", lambda *_: 0.5)
-    monkeypatch.setattr(Halved, "mm", lambda self, a, b: torch.full_like(a @ b, a.dtype != torch.float32) + a @ b)
+    monkeypatch.setattr(fp16, "load_kernels", lambda: FakeLibrary(tmp_path))
+    monkeypatch.setattr(fp16, "cpu_time_ratio", lambda *_: 0.5)
+    monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: torch.full_like(a @ b, a.dtype != torch.float32) + a @ b)
     torch.set_default_dtype(dtype)
     try:
-        assert isinstance(way.halves(), Halved)
+        assert isinstance(fp16.load_fp16_gemm(), Fp16Gemm)
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -150,12 +150,12 @@ def test_self_test_ignores_the_default_dtype(
 def test_kernels_that_passed_their_self_test_are_not_tested_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(way, "load_kernels", lambda: FakeLibrary(tmp_path))
-    monkeypatch.setattr(Halved, "mm", lambda self, a, b: a @ b)
+    monkeypatch.setattr(fp16, "load_kernels", lambda: FakeLibrary(tmp_path))
+    monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: a @ b)
     for time in (0.5, 1.5):
-        monkeypatch.setattr(way, "ratio", lambda *_, time=time: time)
-        assert isinstance(way.halves(), Halved)
-        way.halves.cache_clear()
+        monkeypatch.setattr(fp16, "cpu_time_ratio", lambda *_, time=time: time)
+        assert isinstance(fp16.load_fp16_gemm(), Fp16Gemm)
+        fp16.load_fp16_gemm.cache_clear()
 
 
 def test_thread_library_is_the_one_pytorch_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +165,8 @@ def test_thread_library_is_the_one_pytorch_loaded(monkeypatch: pytest.MonkeyPatc
     others = Path("/a"), Path(torch.__file__).parent.parent / "another.libs", Path("/usr/lib")
     maps = "".join(line.format(path / "libgomp.so.1") for path in (*others[:2], own.parent, others[2]))
     monkeypatch.setattr(Path, "read_text", lambda self, encoding: maps)
-    assert compiled.shared_threads() == str(own)
+    assert native_build.find_torch_openmp() == str(own)
     maps = line.format(home / "libgomp.so.1")
-    assert compiled.shared_threads() == str(home / "libgomp.so.1")
+    assert native_build.find_torch_openmp() == str(home / "libgomp.so.1")
     maps = ""
-    assert compiled.shared_threads() is None
+    assert native_build.find_torch_openmp() is None

@@ -16,16 +16,15 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
 
-from regard.fast import quicken
-from regard.fast.gemm import EXACT
-from regard.fast.kernels import build as compiled
-from regard.fast.kernels import fp16 as library
-from regard.fast.kernels import fp16 as way
-from regard.fast.kernels.fp16 import Halved, Panels, halved, multiplying
-from regard.fast.training.linear_cross_entropy import ChunkedCrossEntropy, entropy
-from regard.fast.training.packed.ops_cpu import Linear
+from regard.fast import accelerate
+from regard.fast.gemm import TORCH_GEMM
+from regard.fast.kernels import build as native_build
+from regard.fast.kernels import fp16
+from regard.fast.kernels.fp16 import Fp16Gemm, PackedPanels, select_gemm, use_fp16_gemm
+from regard.fast.training.linear_cross_entropy import ChunkedCrossEntropyFunction, cross_entropy_inplace
+from regard.fast.training.packed.ops_cpu import LinearFunction
 from regard.fast.training.rnn_layer import LSTMFunction
-from regard.fast.training.step_ops import Squashing, Window
+from regard.fast.training.step_ops import InplaceStepOps, Window
 from regard.models import build
 
 # Error as a fraction of Σ |a||b|: both factors and each of up to 256 partial sums are rounded to eleven bits, and these
@@ -34,18 +33,18 @@ ROUNDING = 8 * 2**-11
 
 
 @cache
-def kernels() -> Halved:
+def kernels() -> Fp16Gemm:
     """Return the kernels, compiled once per session, set up for small products too."""
     try:
-        return Halved(library.load_kernels(), few=1)
-    except compiled.MissingError as error:  # an ARM processor without fp16 arithmetic
+        return Fp16Gemm(fp16.load_kernels(), min_operations=1)
+    except native_build.KernelUnavailableError as error:  # an ARM processor without fp16 arithmetic
         pytest.skip(str(error))
 
 
 @pytest.fixture
 def fp16_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use the kernels for all products within `halved`, however small."""
-    monkeypatch.setattr(way, "halves", kernels)
+    monkeypatch.setattr(fp16, "load_fp16_gemm", kernels)
 
 
 def product_error(found: Tensor, a: Tensor, b: Tensor, before: Tensor | None = None) -> float:
@@ -81,15 +80,15 @@ def test_fp16_products_are_those_of_numpy(
 ) -> None:
     torch.manual_seed(seed)
     a, b = make_matrix(m, k, left, scale), make_matrix(k, n, right)
-    assert product_error(kernels().mm(a, kernels().often(b) if often else b), a, b) < ROUNDING
+    assert product_error(kernels().mm(a, kernels().prepack(b) if often else b), a, b) < ROUNDING
     wide = torch.full((m, n + 5), 7.0)
     assert product_error(kernels().mm(a, b, out=wide[:, :n]), a, b) < ROUNDING
     assert (wide[:, n:] == 7).all(), "wrote beside the output"
     c = make_matrix(m, n, "padded", scale)
     before = c.clone()
-    assert product_error(kernels().add(c, a, b), a, b, before) < ROUNDING
+    assert product_error(kernels().add_mm(c, a, b), a, b, before) < ROUNDING
     bias = scale * torch.randn(n)
-    assert product_error(kernels().affine(a, b, bias), a, b, bias.expand(m, n)) < ROUNDING
+    assert product_error(kernels().linear(a, b, bias), a, b, bias.expand(m, n)) < ROUNDING
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -123,7 +122,7 @@ def test_partial_sums_do_not_overflow_fp16() -> None:
 def test_gradients_of_a_linear_layer(rows: int, into: int, out: int, layout: str) -> None:
     torch.manual_seed(0)
     dy, x = make_matrix(rows, out, layout), torch.randn(rows, into)
-    weight, bias = kernels().slopes(dy, x)
+    weight, bias = kernels().linear_grads(dy, x)
     assert product_error(weight, dy.t(), x) < ROUNDING
     torch.testing.assert_close(bias, dy.sum(0), atol=1e-4, rtol=1e-4)
 
@@ -165,7 +164,7 @@ def test_products_of_expanded_matrices() -> None:
     for a in (one, row):
         assert product_error(kernels().mm(a, b), a, b) < ROUNDING
         assert product_error(kernels().mm(b.t(), a.t()), b.t(), a.t()) < ROUNDING
-        weight, bias = kernels().slopes(a, torch.ones(9, 3))
+        weight, bias = kernels().linear_grads(a, torch.ones(9, 3))
         torch.testing.assert_close(weight, a.t() @ torch.ones(9, 3), atol=1e-2, rtol=1e-2)
         torch.testing.assert_close(bias, a.sum(0))
 
@@ -173,7 +172,7 @@ def test_products_of_expanded_matrices() -> None:
 @pytest.mark.parametrize("rows", [0, 4])
 def test_linear_layer_without_rows_and_with_expanded_gradients(rows: int) -> None:
     x, W, b = torch.ones(rows, 3, requires_grad=True), torch.ones(2, 3, requires_grad=True), torch.ones(2)
-    Linear.apply(x, W, b.requires_grad_(), kernels()).sum().backward()  # type: ignore[no-untyped-call]
+    LinearFunction.apply(x, W, b.requires_grad_(), kernels()).sum().backward()  # type: ignore[no-untyped-call]
     assert b.grad is not None
     assert W.grad is not None
     assert (b.grad == rows).all()
@@ -186,7 +185,7 @@ def test_lstm_accepts_initial_states_of_any_layout(rows: int) -> None:
     x, W, U, b = torch.randn(rows, 4, 5), torch.randn(8, 5), torch.randn(8, 2), torch.randn(8)
     for begin in (torch.randn(2, rows).t(), torch.tensor(0.5).expand(rows, 2)):
         found = []
-        for by in (EXACT, kernels()):
+        for by in (TORCH_GEMM, kernels()):
             given = [x.clone().requires_grad_(), begin.clone().requires_grad_(), begin.detach().requires_grad_()]
             states, cells = LSTMFunction.apply(*given, W, U, b, by)  # type: ignore[no-untyped-call]
             found.append([states, *torch.autograd.grad(states.sum() + cells[:, -1].sum(), given)])
@@ -197,19 +196,19 @@ def test_loss_accepts_transposed_inputs() -> None:
     torch.manual_seed(0)
     h, weight, targets = torch.randn(6, 9).t(), torch.randn(6, 30).t(), torch.randint(4, 30, (9,))
     found = []
-    for by in (EXACT, kernels()):
+    for by in (TORCH_GEMM, kernels()):
         given = [h.detach().requires_grad_(), weight.detach().requires_grad_()]
-        loss = ChunkedCrossEntropy.apply(*given, None, targets, 0.1, True, by)  # type: ignore[no-untyped-call]
+        loss = ChunkedCrossEntropyFunction.apply(*given, None, targets, 0.1, True, by)  # type: ignore[no-untyped-call]
         found.append([loss, *torch.autograd.grad(loss, given)])
     torch.testing.assert_close(found[1], found[0], atol=0.05, rtol=0.05)
 
 
 def test_small_products_are_left_to_pytorch() -> None:
     a, b = torch.randn(20, 30), torch.randn(30, 40)
-    default = Halved(library.load_kernels())
-    assert torch.equal(default.mm(a, default.often(b)), a @ b)
-    assert isinstance(default.often(torch.randn(256, 256)), Panels)
-    weight, bias = default.slopes(a, a)
+    default = Fp16Gemm(fp16.load_kernels())
+    assert torch.equal(default.mm(a, default.prepack(b)), a @ b)
+    assert isinstance(default.prepack(torch.randn(256, 256)), PackedPanels)
+    weight, bias = default.linear_grads(a, a)
     torch.testing.assert_close([weight, bias], [a.t() @ a, a.sum(0)])
 
 
@@ -218,7 +217,7 @@ def test_products_of_a_strided_row_or_column(shape: tuple[int, int]) -> None:
     a = torch.randn(20, 11)[: 3 * shape[0] : 3, : 2 * shape[1] : 2][: shape[0], : shape[1]]
     b = torch.randn(shape[1], 4)
     assert product_error(kernels().mm(a, b), a, b) < ROUNDING
-    assert torch.allclose(kernels().slopes(a, torch.ones(shape[0], 2))[1], a.sum(0))
+    assert torch.allclose(kernels().linear_grads(a, torch.ones(shape[0], 2))[1], a.sum(0))
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -228,7 +227,10 @@ def test_cross_entropy_is_that_of_the_reference(rows: int, words: int, smoothing
     logits, targets = std * torch.randn(rows, words + 2)[:, :words], torch.randint(words, (rows, 1))
     here, there = logits.clone(), torch.cat((logits, torch.ones(rows, 2)), 1)[:, :words]
     torch.testing.assert_close(
-        kernels().between.entropy(there, targets, smoothing), entropy(here, targets, smoothing), atol=1e-5, rtol=1e-5
+        kernels().elementwise.cross_entropy(there, targets, smoothing),
+        cross_entropy_inplace(here, targets, smoothing),
+        atol=1e-5,
+        rtol=1e-5,
     )
     torch.testing.assert_close(there, here, atol=1e-5, rtol=1e-5)
 
@@ -236,26 +238,26 @@ def test_cross_entropy_is_that_of_the_reference(rows: int, words: int, smoothing
 @pytest.mark.parametrize("target", [9, -1, 400_000_000])
 def test_targets_outside_the_vocabulary_are_an_error(target: int) -> None:
     with pytest.raises(IndexError, match=rf"targets from {min(target, 1)} to {max(target, 1)}, but there are 9 words"):
-        kernels().between.entropy(torch.randn(2, 9), torch.tensor([[1], [target]]), 0.1)
+        kernels().elementwise.cross_entropy(torch.randn(2, 9), torch.tensor([[1], [target]]), 0.1)
 
 
 def test_cross_entropy_accepts_int32_targets_and_infinite_logits() -> None:
     torch.manual_seed(0)
     logits, targets = torch.randn(3, 9), torch.tensor([[1], [2], [8]])
     logits[:, 4] = -math.inf
-    expected = entropy(logits.clone(), targets, 0.0)
-    torch.testing.assert_close(kernels().between.entropy(logits, targets.int(), 0.0), expected)
+    expected = cross_entropy_inplace(logits.clone(), targets, 0.0)
+    torch.testing.assert_close(kernels().elementwise.cross_entropy(logits, targets.int(), 0.0), expected)
 
 
 def test_fp16_kernels_ignore_the_default_dtype() -> None:
     torch.manual_seed(0)
     a, b, logits, targets = torch.randn(9, 5), torch.randn(5, 7), torch.randn(2, 9), torch.tensor([[1], [2]])
-    expected = entropy(logits.clone(), targets, 0.1)
+    expected = cross_entropy_inplace(logits.clone(), targets, 0.1)
     torch.set_default_dtype(torch.float64)
     try:
         assert product_error(kernels().mm(a, b), a, b) < ROUNDING
-        assert kernels().slopes(a, a)[1].dtype == torch.float32
-        torch.testing.assert_close(kernels().between.entropy(logits, targets, 0.1), expected)
+        assert kernels().linear_grads(a, a)[1].dtype == torch.float32
+        torch.testing.assert_close(kernels().elementwise.cross_entropy(logits, targets, 0.1), expected)
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -269,7 +271,7 @@ def test_rows_of_zeros_stay_zero_beside_overflow() -> None:
 def test_cross_entropy_of_nan_is_nan() -> None:
     logits = torch.randn(2, 9)
     logits[1, 4] = math.nan
-    assert kernels().between.entropy(logits, torch.tensor([[1], [2]]), 0.0).isnan()
+    assert kernels().elementwise.cross_entropy(logits, torch.tensor([[1], [2]]), 0.0).isnan()
 
 
 @pytest.mark.parametrize("dropout", [False, True])
@@ -277,15 +279,15 @@ def test_cross_entropy_of_nan_is_nan() -> None:
 def test_lstm_gates_are_those_of_the_reference(rows: int, size: int, dropout: bool) -> None:
     """Compare forward and backward on strided slices, as a loop over time passes them."""
     found: list[list[Tensor]] = []
-    for steps in (Squashing(), kernels().between):
+    for steps in (InplaceStepOps(), kernels().elementwise):
         torch.manual_seed(0)
         pre, c = 3 * torch.randn(rows, 2, 4 * size)[:, 1], torch.randn(rows, 2, size)[:, 0]
         after, h, above = (torch.zeros(rows, 3, size)[:, 2] for _ in range(3))
         kept = (torch.rand(rows, size) > 0.3).float() if dropout else None
-        steps.lstm(pre, c, after, h, above, kept, 1.4)
+        steps.lstm_gates(pre, c, after, h, above, kept, 1.4)
         d_above, d_h, d_c = torch.randn(rows, 2, size)[:, 1], torch.randn(rows, size), torch.randn(rows, size)
         d_pre = torch.zeros(rows, 2, 4 * size)[:, 1]
-        steps.lstm_back(pre, c, after, d_above, kept, 1.4, d_h, d_c, d_pre)
+        steps.lstm_gates_backward(pre, c, after, d_above, kept, 1.4, d_h, d_c, d_pre)
         found.append([pre, after, h, above, d_pre, d_c])
     torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
 
@@ -294,7 +296,7 @@ def test_nan_propagates_through_lstm_gates() -> None:
     pre, c, after, h = torch.zeros(1, 8), torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2)
     pre[0, 0] = math.nan
     pre[0, 3] = math.inf
-    kernels().between.lstm(pre, c, after, h, h, None, 1.0)
+    kernels().elementwise.lstm_gates(pre, c, after, h, h, None, 1.0)
     assert h[0, 0].isnan()
     assert torch.isfinite(h[0, 1])
 
@@ -303,13 +305,13 @@ def test_nan_propagates_through_lstm_gates() -> None:
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 5), (64, 128), (7, 30)])
 def test_tanh_is_that_of_the_reference(rows: int, size: int, dropout: bool) -> None:
     found: list[list[Tensor]] = []
-    for steps in (Squashing(), kernels().between):
+    for steps in (InplaceStepOps(), kernels().elementwise):
         torch.manual_seed(0)
         z, d_out, d_fed = 3 * torch.randn(rows, size), torch.randn(rows, 2, size)[:, 1], torch.randn(rows, size + 3)
         kept = torch.rand(rows, size) > 0.4 if dropout else None
         out, fed, d_z = torch.zeros(rows, 2, size)[:, 0], torch.zeros(rows, size + 1)[:, :size], torch.zeros(rows, size)
-        steps.squash(z, out, fed, kept, 1.7 if dropout else 1.0)
-        steps.squash_back(d_out, out, d_fed[:, 3:], kept, 1.7 if dropout else 1.0, d_z)
+        steps.attentional_tanh(z, out, fed, kept, 1.7 if dropout else 1.0)
+        steps.attentional_tanh_backward(d_out, out, d_fed[:, 3:], kept, 1.7 if dropout else 1.0, d_z)
         found.append([out, fed, d_z])
     torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
 
@@ -318,7 +320,7 @@ def test_tanh_is_exact_near_zero_too() -> None:
     z = torch.logspace(-6, 1, 5001).repeat(2, 1)
     z[1] *= -1
     out = torch.empty_like(z)
-    kernels().between.squash(z, out, torch.empty_like(z), None, 1.0)
+    kernels().elementwise.attentional_tanh(z, out, torch.empty_like(z), None, 1.0)
     np.testing.assert_allclose(out.double().numpy(), np.tanh(z.double().numpy()), rtol=3e-7)
 
 
@@ -327,7 +329,7 @@ def test_lstm_states_are_exact_near_zero_too() -> None:
     g = torch.logspace(-6, 1, size)[None]
     pre, after, h = torch.zeros(1, 4 * size), torch.empty(1, size), torch.empty(1, size)
     pre[:, 2 * size : 3 * size] = g
-    kernels().between.lstm(pre, torch.zeros(1, size), after, h, h, None, 1.0)
+    kernels().elementwise.lstm_gates(pre, torch.zeros(1, size), after, h, h, None, 1.0)
     cell = np.tanh(g.double().numpy()) / 2  # the gates are open by half
     np.testing.assert_allclose(after.double().numpy(), cell, rtol=4e-7)
     np.testing.assert_allclose(h.double().numpy(), np.tanh(cell) / 2, rtol=8e-7)
@@ -343,23 +345,25 @@ def test_weighted_sums_over_steps_are_those_of_the_reference(
     torch.manual_seed(0)
     weights, x = torch.randn(rows, steps, positions), torch.randn(rows, steps, size + 4)
     x = x.transpose(0, 1).contiguous().transpose(0, 1) if transposed else x
-    found = kernels().between.gather(weights, x[..., 4:])
-    torch.testing.assert_close(found, Squashing().gather(weights, x[..., 4:]), atol=1e-5, rtol=1e-5)
+    found = kernels().elementwise.attention_weighted_sum(weights, x[..., 4:])
+    torch.testing.assert_close(
+        found, InplaceStepOps().attention_weighted_sum(weights, x[..., 4:]), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_products_with_a_known_bound_are_as_exact() -> None:
     torch.manual_seed(0)
     a, b = torch.rand(70, 300) - 0.5, torch.randn(300, 50)
     for most in (0.5, 1.0):
-        assert product_error(kernels().mm(a, b, most=most), a, b) < ROUNDING
+        assert product_error(kernels().mm(a, b, max_abs=most), a, b) < ROUNDING
         assert (
             product_error(
-                kernels().add(torch.zeros(300, 50), a.t(), b[:70], most=most), a.t(), b[:70], torch.zeros(300, 50)
+                kernels().add_mm(torch.zeros(300, 50), a.t(), b[:70], max_abs=most), a.t(), b[:70], torch.zeros(300, 50)
             )
             < ROUNDING
         )
     a[3, 5] = torch.nan
-    assert kernels().mm(a, b, most=1.0).isnan().sum() == 50
+    assert kernels().mm(a, b, max_abs=1.0).isnan().sum() == 50
 
 
 @pytest.mark.parametrize("window", [None, Window(2), Window(3, 1.5)])
@@ -368,7 +372,7 @@ def test_attention_is_that_of_the_reference(
     rows: int, source: int, size: int, width: int, window: Window | None
 ) -> None:
     found: list[list[Tensor]] = []
-    for steps in (Squashing(), kernels().between):
+    for steps in (InplaceStepOps(), kernels().elementwise):
         torch.manual_seed(0)
         query, keys, values = (
             torch.randn(rows, 2, size)[:, 1],
@@ -380,11 +384,13 @@ def test_attention_is_that_of_the_reference(
         weights, context = torch.zeros(rows, 2, source)[:, 0], torch.zeros(rows, 3, width)[:, 1]
         centre = None if window is None else torch.rand(rows) * source
         position = (centre, window or Window())
-        steps.look(query, keys, values, mask, weights, context, *position)
+        steps.attention(query, keys, values, mask, weights, context, *position)
         d_context, d_weights, d_query = torch.randn(rows, width), torch.randn(rows, source), torch.randn(rows, size)
         d_scores, d_all, d_centre = torch.zeros(rows, 2, source)[:, 1], torch.zeros(rows, size), torch.zeros(rows)
         d_position = d_centre if window is not None and window.sigma else None
-        steps.look_back(d_context, d_weights, weights, keys, values, d_query, d_scores, d_all, *position, d_position)
+        steps.attention_backward(
+            d_context, d_weights, weights, keys, values, d_query, d_scores, d_all, *position, d_position
+        )
         found.append([weights, context, d_scores, d_all, d_centre])
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
 
@@ -414,9 +420,9 @@ def compute_gradients(model: Any, seed: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("options", MODELS, ids=lambda options: options["config"])
 def test_fp16_gradients_are_near_those_of_fp32(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    model = quicken(build(source_size=40, target_size=40, dropout=0.0, **options))
+    model = accelerate(build(source_size=40, target_size=40, dropout=0.0, **options))
     exact = compute_gradients(model, 1)
-    with halved():
+    with use_fp16_gemm():
         rough = compute_gradients(model, 1)
     changed = 0
     for name, gradient in exact.items():
@@ -429,25 +435,25 @@ def test_fp16_gradients_are_near_those_of_fp32(options: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("fp16_products")
 def test_backward_outside_the_context_uses_the_products_of_forward() -> None:
     torch.manual_seed(0)
-    model = quicken(build(source_size=40, target_size=40, **LUONG))
+    model = accelerate(build(source_size=40, target_size=40, **LUONG))
     source, lengths = torch.randint(4, 40, (2, 5)), torch.tensor([5, 5])
-    with halved():
+    with use_fp16_gemm():
         loss = model.loss_sum(source, lengths, source, source)
-        assert multiplying(torch.zeros(1)) is not EXACT
-    assert multiplying(torch.zeros(1)) is EXACT
+        assert select_gemm(torch.zeros(1)) is not TORCH_GEMM
+    assert select_gemm(torch.zeros(1)) is TORCH_GEMM
     loss.backward()
     assert all(torch.isfinite(weight.grad).all() for weight in model.parameters())
 
 
 @pytest.mark.usefixtures("fp16_products")
 def test_fp64_products_stay_exact() -> None:
-    with halved():
-        assert multiplying(torch.zeros(1, dtype=torch.float64)) is EXACT
-        assert isinstance(multiplying(torch.zeros(1)), Halved)
+    with use_fp16_gemm():
+        assert select_gemm(torch.zeros(1, dtype=torch.float64)) is TORCH_GEMM
+        assert isinstance(select_gemm(torch.zeros(1)), Fp16Gemm)
 
 
 def test_kernels_use_pytorch_threads_with_identical_results(threads: int) -> None:
-    path = compiled.shared_threads()
+    path = native_build.find_torch_openmp()
     assert path is not None
     assert ctypes.CDLL(path).omp_get_max_threads() == threads
     torch.manual_seed(0)
@@ -462,13 +468,13 @@ def test_kernels_are_compiled_once_per_processor(monkeypatch: pytest.MonkeyPatch
     folder = tmp_path / "kernels"
     folder.mkdir()
     (folder / "one.c").write_text("int one(void) { return 1; }\n", encoding="utf-8")
-    first = compiled.kept(folder, compiled.FLAGS)
+    first = native_build._find_or_compile(folder, native_build.FLAGS)
     assert ctypes.CDLL(str(first)).one() == 1
     stamp = first.stat().st_mtime_ns
-    assert compiled.kept(folder, compiled.FLAGS) == first
+    assert native_build._find_or_compile(folder, native_build.FLAGS) == first
     assert first.stat().st_mtime_ns == stamp
-    monkeypatch.setattr(compiled, "processor", lambda: "another")
-    assert compiled.kept(folder, compiled.FLAGS) != first
+    monkeypatch.setattr(native_build, "describe_cpu", lambda: "another")
+    assert native_build._find_or_compile(folder, native_build.FLAGS) != first
 
 
 def test_mismatched_shapes_are_named() -> None:
@@ -482,13 +488,13 @@ def test_mismatched_shapes_are_named() -> None:
 
 def test_prepacked_matrix_gives_the_same_product() -> None:
     b = torch.randn(5, 30)
-    panels = kernels().often(b)
-    assert isinstance(panels, Panels)
+    panels = kernels().prepack(b)
+    assert isinstance(panels, PackedPanels)
     assert torch.equal(kernels().mm(torch.eye(5), panels), kernels().mm(torch.eye(5), b))
 
 
 def test_linear_layers_of_pytorch_stay_in_fp32() -> None:
     layer, x = nn.Linear(3, 4), torch.randn(2, 3)
     expected = layer(x)
-    with halved():
+    with use_fp16_gemm():
         assert torch.equal(layer(x), expected)

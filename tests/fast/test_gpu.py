@@ -26,24 +26,23 @@ from support.fast_models import (
 from support.search import make_sources
 from support.training import train_tiny
 
-from regard.fast import quicken
-from regard.fast.cuda_graphs.cache import CAPTURED, MIN_CALLS, Captured, graphs
-from regard.fast.cuda_graphs.pool import Places, Recorder
-from regard.fast.decoding.device import ops as decoding_plain
-from regard.fast.decoding.device import search as decoding
-from regard.fast.decoding.device.ops import Candidates, Gates, Piece, Source
-from regard.fast.decoding.device.search import Finder
-from regard.fast.decoding.device.state import Board, begin, laid, tell
-from regard.fast.decoding.numpy_search import CHUNK, Wish
-from regard.fast.training import linear_cross_entropy as output
-from regard.fast.training.graphed_loop import replayed
-from regard.fast.training.luong import looped, played
-from regard.fast.training.packed import loss as stack
-from regard.fast.training.packed import loss as way
-from regard.fast.training.packed import ops as plain
-from regard.fast.training.packed.batch import spans
-from regard.fast.training.rnn_layer import unrolled
-from regard.fast.training.step_ops import Plain, Window
+from regard.fast import accelerate
+from regard.fast.cuda_graphs.cache import GRAPH_CACHES, MIN_CALLS, GraphedFunctionCache, get_graph_cache
+from regard.fast.cuda_graphs.pool import GraphRecorder, StaticBuffers
+from regard.fast.decoding.device import ops as decoding_ops
+from regard.fast.decoding.device import search as device_beam_search
+from regard.fast.decoding.device.ops import LSTMWeights, RowGather, SourceMemory, TopK
+from regard.fast.decoding.device.search import DeviceSearcher
+from regard.fast.decoding.device.state import BeamState, allocate_state, reset_state, upload_request
+from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest
+from regard.fast.training import linear_cross_entropy
+from regard.fast.training.graphed_loop import run_graphed
+from regard.fast.training.luong import run_input_feeding_loop, run_luong_loop
+from regard.fast.training.packed import loss as packed_loss
+from regard.fast.training.packed import ops
+from regard.fast.training.packed.batch import make_ragged
+from regard.fast.training.rnn_layer import run_layer
+from regard.fast.training.step_ops import TorchStepOps, Window
 from regard.models import build
 from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
 from regard.models.rnn_common import unroll_decoder
@@ -98,7 +97,7 @@ def test_bf16_run_is_trained_resumed_and_translates(name: str, corpus: Path, tmp
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=str)
 @pytest.mark.parametrize("name", CELLS)
 def test_layer_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, dtype: torch.dtype, close: float) -> None:
-    def run_layer(run: Any) -> list[torch.Tensor]:
+    def run_with_gradients(run: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
         cell = CELLS[name](24, 40).cuda()
         x = torch.randn(5, 17, 24).cuda().requires_grad_()
@@ -110,9 +109,9 @@ def test_layer_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, dtype
         return [*found, x.grad, *(parameter.grad for parameter in cell.parameters())]
 
     torch.backends.cudnn.allow_tf32 = False
-    fast = run_layer(unrolled)
+    fast = run_with_gradients(run_layer)
     assert fast[0].dtype == dtype
-    for found, expected in zip(fast, run_layer(unroll_cell), strict=True):
+    for found, expected in zip(fast, run_with_gradients(unroll_cell), strict=True):
         assert (found.float() - expected.float()).norm() <= close * expected.float().norm() + 1e-7
 
 
@@ -121,10 +120,10 @@ def test_layer_kernel_has_the_outputs_and_gradients_of_the_loop(name: str, dtype
 def test_layer_kernel_does_not_synchronize(name: str) -> None:
     cell, x = CELLS[name](24, 40).cuda(), torch.randn(5, 17, 24).cuda()
     lengths = torch.tensor([17, 1, 9, 0, 3]).cuda()
-    unrolled(cell, x, lengths, None)
+    run_layer(cell, x, lengths, None)
     try:
         torch.cuda.set_sync_debug_mode("error")
-        unrolled(cell, x, lengths, None)
+        run_layer(cell, x, lengths, None)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -137,10 +136,10 @@ def test_captured_gru_has_the_outputs_of_the_loop_for_each_shape(dtype: torch.dt
         for turn in range(MIN_CALLS + 1):
             lengths = torch.tensor(sizes).cuda()
             x = torch.randn(len(sizes), max(sizes), 24).cuda()
-            found = [run_layer_with_gradients(run, cell, x, lengths, dtype) for run in (unrolled, unroll_cell)]
+            found = [run_layer_with_gradients(run, cell, x, lengths, dtype) for run in (run_layer, unroll_cell)]
             for one, expected in zip(*found, strict=True):
                 assert (one - expected).norm() <= close * expected.norm() + 1e-7, turn
-    assert len(graphs(cell).graphs) == 2
+    assert len(get_graph_cache(cell).graphs) == 2
 
 
 def run_layer_with_gradients(
@@ -170,7 +169,7 @@ def test_recurrent_training_with_kernels_has_the_reference_losses(
 @pytest.fixture(autouse=True)
 def kernels_from_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use kernels at once, not only after some batches."""
-    for each in (way, output, decoding):
+    for each in (packed_loss, linear_cross_entropy, device_beam_search):
         monkeypatch.setattr(each, "FIRST", 0)
 
 
@@ -209,7 +208,7 @@ def test_packed_transformer_has_the_reference_loss_and_gradients(norm: str, r_dr
     with torch.autocast("cuda", torch.bfloat16):
         loss = model.loss_sum(*given)
     reference = relative_errors(loss_and_gradients(model, loss), exact)
-    quicken(model)
+    accelerate(model)
     assert is_close_except_relu(relative_errors(loss_and_gradients(model, model.loss_sum(*given)), exact))
     with torch.autocast("cuda", torch.bfloat16):
         loss = model.loss_sum(*given)
@@ -234,14 +233,14 @@ def test_captured_updates_are_those_of_the_reference(norm: str, r_drop: float, s
     model = make_training_transformer(norm, r_drop).cuda()
     batches = [tuple(tensor.cuda() for tensor in make_batch(*each)) for each in similar]
     expected = [compute_in_fp64(norm, r_drop, given) for given in batches]
-    quicken(model)
+    accelerate(model)
     for _ in range(4):
         for given, exact in zip(batches, expected, strict=True):
             assert is_close_except_relu(
                 relative_errors(loss_and_gradients(model, model.loss_sum(*given)), exact), fraction
             )
-    assert isinstance(model.loss_fn, way.Packed)
-    assert len(model.loss_fn.recorder.recordings) == 1
+    assert isinstance(model.loss_fn, packed_loss.PackedLoss)
+    assert len(model.loss_fn.graph_cache.graphs) == 1
 
 
 def change_eps(model: Any) -> None:
@@ -268,11 +267,11 @@ CONSTANT_CHANGES = [change_eps, change_scale, change_heads]
 def test_captured_loss_follows_changed_constants(change: Any) -> None:
     model, double = make_training_transformer("pre").cuda(), make_training_transformer("pre").double().cuda()
     given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
-    quicken(model)
+    accelerate(model)
     for _ in range(4):
         before = model.loss_sum(*given)
-    assert isinstance(model.loss_fn, way.Packed)
-    assert model.loss_fn.recorder.recordings
+    assert isinstance(model.loss_fn, packed_loss.PackedLoss)
+    assert model.loss_fn.graph_cache.graphs
     change(model)
     change(double)
     exact = loss_and_gradients(double, double.loss_sum(*given))
@@ -280,11 +279,11 @@ def test_captured_loss_follows_changed_constants(change: Any) -> None:
     for _ in range(4):
         found = loss_and_gradients(model, model.loss_sum(*given))
         assert is_close_except_relu(relative_errors(found, exact))
-    assert model.loss_fn.recorder.recordings
+    assert model.loss_fn.graph_cache.graphs
 
 
 def test_hook_on_an_embedding_is_called_after_the_loss_was_captured() -> None:
-    model: Any = quicken(make_training_transformer("pre").cuda())
+    model: Any = accelerate(make_training_transformer("pre").cuda())
     given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
     for _ in range(4):
         model.loss_sum(*given)
@@ -296,7 +295,7 @@ def test_hook_on_an_embedding_is_called_after_the_loss_was_captured() -> None:
 
 
 def test_patched_class_is_used_after_the_loss_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = quicken(make_training_transformer("pre").cuda())
+    model = accelerate(make_training_transformer("pre").cuda())
     source, lengths, target_in, target_out = given = tuple(tensor.cuda() for tensor in make_batch([9, 3], [7, 5]))
     for _ in range(4):
         model.loss_sum(*given)
@@ -308,7 +307,7 @@ def test_patched_class_is_used_after_the_loss_was_captured(monkeypatch: pytest.M
 
 @pytest.mark.filterwarnings("ignore")
 def test_random_numbers_and_memory_work_after_a_failed_capture() -> None:
-    recorder, buffer = Recorder("testing"), torch.zeros(4, device="cuda")
+    recorder, buffer = GraphRecorder("testing"), torch.zeros(4, device="cuda")
 
     def fail() -> None:
         buffer.uniform_()
@@ -323,7 +322,7 @@ def test_random_numbers_and_memory_work_after_a_failed_capture() -> None:
     def draw() -> None:
         buffer.uniform_().mul_(2.0)
 
-    again = Recorder("testing").record(draw)
+    again = GraphRecorder("testing").record(draw)
     assert again is not None
     torch.manual_seed(1)
     again()
@@ -335,7 +334,7 @@ def test_two_captured_losses_may_be_added_before_backward() -> None:
     one, other = (tuple(tensor.cuda() for tensor in make_batch([s, 3], [7, 5])) for s in (9, 4))
     double = make_training_transformer("pre").double().cuda()
     exact = loss_and_gradients(double, double.loss_sum(*one) + 2 * double.loss_sum(*other))
-    quicken(model)
+    accelerate(model)
     for _ in range(5):
         assert is_close_except_relu(
             relative_errors(loss_and_gradients(model, model.loss_sum(*one) + 2 * model.loss_sum(*other)), exact)
@@ -348,11 +347,11 @@ def test_captured_dropout_is_drawn_anew_and_follows_the_seed() -> None:
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.4
     given = tuple(tensor.cuda() for tensor in make_batch([5, 3], [7, 5]))
-    quicken(model)
+    accelerate(model)
     for _ in range(5):
         model.loss_sum(*given)
-    assert isinstance(model.loss_fn, way.Packed)
-    assert model.loss_fn.recorder.recordings
+    assert isinstance(model.loss_fn, packed_loss.PackedLoss)
+    assert model.loss_fn.graph_cache.graphs
     losses = []
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
@@ -363,9 +362,9 @@ def test_captured_dropout_is_drawn_anew_and_follows_the_seed() -> None:
 
 @pytest.mark.parametrize("r_drop", [0.0, 1.5])
 def test_fused_loss_by_rows_has_the_reference_gradients(r_drop: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    from regard.fast.kernels.triton import cross_entropy as fused
+    from regard.fast.kernels.triton import cross_entropy
 
-    monkeypatch.setattr(fused, "LOGITS", 5 * 10_007)
+    monkeypatch.setattr(cross_entropy, "MAX_LOGITS", 5 * 10_007)
     torch.manual_seed(0)
     h, weight, bias = torch.randn(14, 24).cuda(), torch.randn(10_007, 24).cuda(), torch.randn(10_007).cuda()
     targets = torch.tensor([4, 5, 0, 7, 10_006, 4, 9]).repeat(2).cuda()
@@ -376,7 +375,9 @@ def test_fused_loss_by_rows_has_the_reference_gradients(r_drop: float, monkeypat
         (loss * 0.25).backward()
         return [loss.detach(), *(leaf.grad for leaf in leaves)]
 
-    torch.testing.assert_close(gradients(fused.losses), gradients(plain.losses), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        gradients(cross_entropy.linear_cross_entropy), gradients(ops.cross_entropy), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 1.5])
@@ -385,12 +386,12 @@ def test_fused_loss_by_rows_has_the_reference_gradients(r_drop: float, monkeypat
 def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
     recipe: str, kind: torch.dtype, close: float, r_drop: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from regard.fast.kernels.triton import cross_entropy as fused
+    from regard.fast.kernels.triton import cross_entropy
 
     calls = []
-    losses = fused.losses
-    monkeypatch.setattr(fused, "losses", lambda *given: calls.append(given) or losses(*given))  # type: ignore[func-returns-value]
-    output.triton_loss.cache_clear()
+    losses = cross_entropy.linear_cross_entropy
+    monkeypatch.setattr(cross_entropy, "linear_cross_entropy", lambda *given: calls.append(given) or losses(*given))  # type: ignore[func-returns-value]
+    linear_cross_entropy.load_triton_loss.cache_clear()
     torch.manual_seed(0)
     model: Any = build(recipe, 50, 70, size=32, dropout=0.0).cuda().train()
     model.criterion = CrossEntropy(LossSettings(label_smoothing=0.1, r_drop=r_drop))
@@ -403,7 +404,7 @@ def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
         loss.backward()
         return [loss.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)]
 
-    thin = output.Thin()
+    thin = linear_cross_entropy.ChunkedLoss()
     compute(thin)  # the first call tests the kernels
     found, expected = compute(thin), compute(default_loss_sum)
     assert len(calls) == 4  # two of the self-test, and two
@@ -412,13 +413,13 @@ def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
 
 
 def test_fused_dropout_is_the_same_in_forward_and_backward() -> None:
-    from regard.fast.training.packed import ops_triton as fused
+    from regard.fast.training.packed import ops_triton
 
     torch.manual_seed(0)
     x, weight = torch.randn(300, 40).cuda(), torch.ones(40).cuda()
     y = torch.randn(300, 40).cuda().requires_grad_()
     zero = torch.zeros(40).cuda()
-    s, n = fused.add_norm(x, y, zero, weight, zero, 1e-5, 0.3, False)
+    s, n = ops_triton.add_norm(x, y, zero, weight, zero, 1e-5, 0.3, False)
     kept = (s - x) != 0
     assert kept.float().mean().item() == pytest.approx(0.7, abs=0.02)
     torch.testing.assert_close(s, x + y.detach() * kept / 0.7)
@@ -427,25 +428,25 @@ def test_fused_dropout_is_the_same_in_forward_and_backward() -> None:
 
 
 def test_packed_sentences_do_not_attend_to_each_other() -> None:
-    from regard.fast.training.packed import ops_triton as fused
+    from regard.fast.training.packed import ops_triton
 
     torch.manual_seed(0)
-    rows = spans(torch.tensor([3, 5, 2]).cuda(), 10, 5)
+    rows = make_ragged(torch.tensor([3, 5, 2]).cuda(), 10, 5)
     qkv = torch.randn(10, 3 * 24).cuda()
-    first = fused.attend_self(qkv, rows, 3, True)
+    first = ops_triton.self_attention(qkv, rows, 3, True)
     qkv[8:] = torch.inf
-    torch.testing.assert_close(fused.attend_self(qkv, rows, 3, True)[:8], first[:8], rtol=0, atol=0)
+    torch.testing.assert_close(ops_triton.self_attention(qkv, rows, 3, True)[:8], first[:8], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (64, 32), (200, 33), (801, 7), (3, 1000)])
 def test_fused_counts_of_a_batch_are_right(rows: int, size: int) -> None:
-    from regard.fast.training.packed import ops_triton as fused
+    from regard.fast.training.packed import ops_triton
 
     torch.manual_seed(rows)
     lengths = torch.randint(1, 90, (rows,), device="cuda")
     ids = torch.randint(0, 3, (rows, size + 1), device="cuda")
     for given in ((ids[:, :-1], ids[:, 1:]), (ids.t().contiguous().t()[:, 1:], ids[:, 1:].contiguous())):
-        assert fused.counts(lengths, *given).tolist() == plain.counts(lengths, *given).tolist()
+        assert ops_triton.count_tokens(lengths, *given).tolist() == ops.count_tokens(lengths, *given).tolist()
 
 
 def test_packed_training_has_the_reference_losses(corpus: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -455,8 +456,8 @@ def test_packed_training_has_the_reference_losses(corpus: Path, tmp_path: Path, 
         calls.append(given)
         return summed(*given)
 
-    summed = stack.summed
-    monkeypatch.setattr(stack, "summed", spy)
+    summed = packed_loss.compute_packed_loss
+    monkeypatch.setattr(packed_loss, "compute_packed_loss", spy)
 
     def losses(fast: str) -> list[float]:
         monkeypatch.setenv("REGARD_FAST", fast)
@@ -478,12 +479,12 @@ SIZES = [(1, 1, 1, 1), (2, 7, 3, 5), (3, 33, 1, 33), (5, 1000, 30, 1000), (3, 40
 
 def test_tanh_of_triton_kernels_is_exact_near_zero_too() -> None:
     pytest.importorskip("triton")
-    from regard.fast.kernels.triton.rnn import Kernels
+    from regard.fast.kernels.triton.rnn import TritonStepOps
 
     z = torch.logspace(-6, 1, 5001, device="cuda").repeat(2, 1)
     z[1] *= -1
     out, fed = torch.empty_like(z), torch.empty_like(z)
-    Kernels().squash(z, out, fed, None, 1.0)
+    TritonStepOps().attentional_tanh(z, out, fed, None, 1.0)
     torch.testing.assert_close(out.double(), z.double().tanh(), rtol=5e-7, atol=0.0)
     assert torch.equal(out, fed)
 
@@ -495,7 +496,7 @@ def test_triton_kernels_have_the_outputs_of_the_plain_steps(
     sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float, dropout: bool
 ) -> None:
     pytest.importorskip("triton")
-    from regard.fast.kernels.triton.rnn import Kernels
+    from regard.fast.kernels.triton.rnn import TritonStepOps
 
     B, H, S, V = sizes
 
@@ -510,34 +511,38 @@ def test_triton_kernels_have_the_outputs_of_the_plain_steps(
         kept = (torch.rand(B, 3, H, device="cuda") < 0.6)[:, 1] if dropout else None
         pre, c, d_c = normal(B, 3, 4 * H)[:, 1], wide(B, H), wide(B, H)
         after, own, seen, d_pre = wide(B, 3, H), normal(B, 3, 2 * H), normal(B, 3, V + H), normal(B, 3, 4 * H)
-        steps.lstm(pre, c, after[:, 1], own[:, 2, H:], seen[:, 0, V:], kept, 1 / 0.6)
-        steps.lstm_back(pre, c, after[:, 1], normal(B, H), kept, 1 / 0.6, normal(B, 2 * H)[:, H:], d_c, d_pre[:, 2])
+        steps.lstm_gates(pre, c, after[:, 1], own[:, 2, H:], seen[:, 0, V:], kept, 1 / 0.6)
+        steps.lstm_gates_backward(
+            pre, c, after[:, 1], normal(B, H), kept, 1 / 0.6, normal(B, 2 * H)[:, H:], d_c, d_pre[:, 2]
+        )
         keys, values = normal(B, S, H), normal(B, S, V)
         mask = torch.arange(S, device="cuda") < torch.randint(0, S + 1, (B, 1), device="cuda")
         weights, d_scores, d_all = wide(B, 3, S), normal(B, 3, S), wide(B, H)
-        steps.look(normal(B, H), keys, values, mask, weights[:, 1], seen[:, 1, :V])
+        steps.attention(normal(B, H), keys, values, mask, weights[:, 1], seen[:, 1, :V])
         assert not weights[:, 1][~mask].any()
         attention = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask
-        steps.look_back(normal(B, V), wide(B, 3, S)[:, 1], attention, keys, values, normal(B, H), d_scores[:, 1], d_all)
+        steps.attention_backward(
+            normal(B, V), wide(B, 3, S)[:, 1], attention, keys, values, normal(B, H), d_scores[:, 1], d_all
+        )
         out, fed, d_z = normal(B, 3, H), normal(B, 2 * H), normal(B, H)
-        steps.squash(normal(B, H), out[:, 1], fed[:, :H], kept, 1 / 0.6)
+        steps.attentional_tanh(normal(B, H), out[:, 1], fed[:, :H], kept, 1 / 0.6)
         d_out, d_fed, squashed = normal(B, 3, H)[:, 1], normal(B, 2 * H)[:, :H], torch.tanh(normal(B, H))
-        steps.squash_back(d_out, squashed, d_fed, kept, 1 / 0.6, d_z)
+        steps.attentional_tanh_backward(d_out, squashed, d_fed, kept, 1 / 0.6, d_z)
         lengths, u, v, p, d_p, d_u = mask.sum(1).float(), wide(B, 3, H), wide(H), wide(B, 3), wide(B, 3), wide(B, 3, H)
-        steps.aim(u[:, 1], v, lengths, p[:, 2])
+        steps.predict_center(u[:, 1], v, lengths, p[:, 2])
         local, around, d_near, d_around = wide(B, 3, S), normal(B, V), normal(B, 3, S), wide(B, H)
         window, centre = Window(2, 1.5), (torch.rand(B, 3, device="cuda") * S)[:, 1]
-        steps.look(normal(B, H), keys, values, mask, local[:, 1], around, centre, window)
+        steps.attention(normal(B, H), keys, values, mask, local[:, 1], around, centre, window)
         attention = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask * (local[:, 1] != 0)
         given = (normal(B, V), wide(B, 3, S)[:, 1], attention, keys, values, normal(B, H))
-        steps.look_back(*given, d_near[:, 1], d_around, centre, window, d_p[:, 1])
-        steps.aim_back(wide(B, 2)[:, 1], centre, lengths, u[:, 1], v, d_u[:, 2])
+        steps.attention_backward(*given, d_near[:, 1], d_around, centre, window, d_p[:, 1])
+        steps.predict_center_backward(wide(B, 2)[:, 1], centre, lengths, u[:, 1], v, d_u[:, 2])
         windowed = wide(B, 3, S)
-        steps.look(normal(B, H), keys, values, mask, windowed[:, 1], normal(B, V), centre.floor(), Window(3))
+        steps.attention(normal(B, H), keys, values, mask, windowed[:, 1], normal(B, V), centre.floor(), Window(3))
         local_outputs = [p, local, around, d_near, d_around, d_p, d_u, windowed]
         return [after, own, seen, d_c, d_pre, weights, d_scores, d_all, out, fed, d_z, *local_outputs]
 
-    for number, (found, expected) in enumerate(zip(run_steps(Kernels()), run_steps(Plain()), strict=True)):
+    for number, (found, expected) in enumerate(zip(run_steps(TritonStepOps()), run_steps(TorchStepOps()), strict=True)):
         assert is_near(found, expected, close), number
 
 
@@ -561,7 +566,7 @@ def run_decoder(run: Any, model: Any, B: int, T: int, S: int, bf16: bool = False
 
 def make_luong(**options: Any) -> Any:
     torch.manual_seed(0)
-    model = quicken(build("luong2015-global", 20, 30, **{"size": 24, "layers": 2, "dropout": 0.0, **options})).cuda()
+    model = accelerate(build("luong2015-global", 20, 30, **{"size": 24, "layers": 2, "dropout": 0.0, **options})).cuda()
     randomize(model, 0.3)
     return model
 
@@ -587,27 +592,30 @@ def test_fast_loop_has_the_outputs_and_gradients_of_the_reference(
     model = make_luong(**options)
     expected = run_decoder(unroll_decoder, model, *shape, bf16=bf16)
     for found, other in zip(
-        run_decoder(partial(played, captured=None), model, *shape, bf16=bf16), expected, strict=True
+        run_decoder(partial(run_input_feeding_loop, graph_cache=None), model, *shape, bf16=bf16), expected, strict=True
     ):
         assert is_near(found, other, close)
-    captured = Captured(patience=1)
-    run = partial(played, captured=captured)
+    captured = GraphedFunctionCache(min_calls=1)
+    run = partial(run_input_feeding_loop, graph_cache=captured)
     for _ in range(2):
         for found, other in zip(run_decoder(run, model, *shape, bf16=bf16), expected, strict=True):
             assert is_near(found, other, close)
-    assert captured.able
+    assert captured.is_enabled
     assert len(captured.graphs) == 1
 
 
 def test_graphs_of_many_shapes_share_memory_and_stay_exact() -> None:
-    model, captured = make_luong(dropout=0.3), Captured(patience=1, most=6)
-    run, plain = partial(played, captured=captured), partial(played, captured=None)
+    model, captured = make_luong(dropout=0.3), GraphedFunctionCache(min_calls=1, max_graphs=6)
+    run, plain = (
+        partial(run_input_feeding_loop, graph_cache=captured),
+        partial(run_input_feeding_loop, graph_cache=None),
+    )
     shapes = [(17, 9, 11), (18, 9, 12), (64, 5, 5), (8, 30, 31), (8, 30, 30), (33, 3, 40), (2, 2, 2), (90, 9, 9)]
     for seed, shape in enumerate(shapes * 2):
         expected = run_decoder(plain, model, *shape, seed=seed)
         for found, other in zip(run_decoder(run, model, *shape, seed=seed), expected, strict=True):
             assert is_near(found, other, 1e-4)
-    assert captured.able
+    assert captured.is_enabled
     assert len(captured.graphs) == 6
 
 
@@ -623,17 +631,19 @@ def test_backward_is_right_after_further_forward_passes() -> None:
         passes[1].backward()
         return [parameter.grad.clone() for parameter in model.parameters()]
 
-    model, captured = make_luong(dropout=0.3), Captured(patience=1)
-    expected = gradients(partial(played, captured=None))
+    model, captured = make_luong(dropout=0.3), GraphedFunctionCache(min_calls=1)
+    expected = gradients(partial(run_input_feeding_loop, graph_cache=None))
     for _ in range(2):
-        for found, other in zip(gradients(partial(played, captured=captured)), expected, strict=True):
+        for found, other in zip(
+            gradients(partial(run_input_feeding_loop, graph_cache=captured)), expected, strict=True
+        ):
             assert is_near(found, other, 1e-4)
     assert len(captured.graphs) == 1
 
 
 def test_outputs_survive_the_next_replay() -> None:
-    model, captured = make_luong(), Captured(patience=1)
-    run = partial(played, captured=captured)
+    model, captured = make_luong(), GraphedFunctionCache(min_calls=1)
+    run = partial(run_input_feeding_loop, graph_cache=captured)
     first = run_decoder(run, model, 5, 7, 9)
     before = [one.clone() for one in first]
     run_decoder(run, model, 5, 7, 9, seed=1)
@@ -642,13 +652,13 @@ def test_outputs_survive_the_next_replay() -> None:
 
 def test_graphs_are_freed_with_their_model() -> None:
     model = make_luong()
-    assert model.decoder.loop is looped
+    assert model.decoder.loop is run_luong_loop
     for seed in range(4):
-        run_decoder(looped, model, 5, 7, 9, seed=seed)
-    assert len(CAPTURED[model.decoder].graphs) == 1
+        run_decoder(run_luong_loop, model, 5, 7, 9, seed=seed)
+    assert len(GRAPH_CACHES[model.decoder].graphs) == 1
     with torch.no_grad():
         model.loss(*(torch.full((2, 3), 5).cuda(), torch.tensor([3, 2]).cuda(), *[torch.full((2, 4), 5).cuda()] * 2))
-    captured = weakref.ref(CAPTURED[model.decoder])
+    captured = weakref.ref(GRAPH_CACHES[model.decoder])
     del model
     gc.collect()
     assert captured() is None
@@ -672,14 +682,14 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(
     torch.manual_seed(0)
     model: Any = build(name, 20, 30, **{"size": 24, "dropout": 0.3, **options}).cuda()
     randomize(model, 0.3)
-    captured, feeds = Captured(patience=1), name == "luong2015-global"
+    captured, feeds = GraphedFunctionCache(min_calls=1), name == "luong2015-global"
     plain: Any = model.decoder.loop
-    step_by_step = partial(replayed, plain, drops_input=feeds, captured=None)
-    by_graph = partial(replayed, plain, drops_input=feeds, captured=captured)
+    step_by_step = partial(run_graphed, plain, drops_input=feeds, graph_cache=None)
+    by_graph = partial(run_graphed, plain, drops_input=feeds, graph_cache=captured)
     for seed, shape in enumerate([(17, 9, 11), (5, 7, 9), (18, 9, 11), (17, 9, 11)]):
         expected = run_decoder(step_by_step, model, *shape, bf16=bf16, seed=seed)
         found = run_decoder(by_graph, model, *shape, bf16=bf16, seed=seed)
-        assert captured.able
+        assert captured.is_enabled
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             assert is_near(one, other, close), number
     assert len(captured.graphs) == 2
@@ -709,7 +719,7 @@ def test_training_with_graphs_has_the_reference_losses(
 
 
 def make_search_model(options: dict[str, Any], std: float = 0.5, seed: int = 0) -> Any:
-    return quicken(make_device_search_model(options, std, seed).float()).cuda()
+    return accelerate(make_device_search_model(options, std, seed).float()).cuda()
 
 
 def run_searches(
@@ -732,9 +742,9 @@ def run_searches(
             source, sizes = (each.cuda() for each in batch)
             found.append(search(model, source, sizes, **options))
     del found[2]
-    assert device_search.chances == decoding.CHANCES
-    assert device_search.finders
-    assert all(one.recorder.able for one in device_search.finders.values())
+    assert device_search.attempts_left == device_beam_search.MAX_OUT_OF_MEMORY
+    assert device_search.searchers
+    assert all(one.recorder.is_enabled for one in device_search.searchers.values())
     return found
 
 
@@ -792,9 +802,9 @@ def test_device_searches_of_many_shapes_share_memory_and_stay_exact(form: dict[s
         reference, eager, with_graphs = run_searches(model, *lengths, seed=seed, **options)
         assert_close_hypotheses(eager, reference, 1e-3)
         assert_close_hypotheses(with_graphs, eager, 1e-4)
-    device_search = model.device_search.finders[torch.float32]
-    assert len({size.sentences for size, _ in device_search.rooms}) > 3
-    names = {name for room in device_search.rooms.values() for name in room.play.replays}
+    device_search = model.device_search.searchers[torch.float32]
+    assert len({size.sentences for size, _ in device_search.workspaces}) > 3
+    names = {name for room in device_search.workspaces.values() for name in room.replay.replays}
     assert "steps" in names
     assert len(names) > 1, "graphs differ by the number of words that are read"
 
@@ -836,7 +846,7 @@ def test_device_search_follows_changed_constants(change: Any) -> None:
 def test_device_search_reports_nan_weights(lengths: tuple[int, ...], beam: int) -> None:
     pytest.importorskip("triton")
     torch.manual_seed(0)
-    model = quicken(build(source_size=20, target_size=10_000, **LUONG)).cuda().eval()
+    model = accelerate(build(source_size=20, target_size=10_000, **LUONG)).cuda().eval()
     run_searches(model, *lengths, beam=beam)
     with torch.no_grad():
         model.decoder.W_s.weight[5] = torch.nan
@@ -855,12 +865,12 @@ def test_failing_device_search_falls_back_to_the_reference(
     def fail(*_: object) -> None:
         raise ValueError("no such kernel")
 
-    monkeypatch.setattr(decoding, "made", fail)
-    model.device_search.finders.clear()
+    monkeypatch.setattr(device_beam_search, "make_searcher", fail)
+    model.device_search.searchers.clear()
     for _ in range(2):
         assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
-    assert "more slowly: ValueError: no such kernel" in capsys.readouterr().err
-    assert not model.device_search.chances
+    assert "reference search: ValueError: no such kernel" in capsys.readouterr().err
+    assert not model.device_search.attempts_left
 
 
 def test_search_without_memory_falls_back_once(
@@ -875,24 +885,24 @@ def test_search_without_memory_falls_back_once(
         raise torch.OutOfMemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Finder, "__call__", run_out_of_memory)
+        patch.setattr(DeviceSearcher, "__call__", run_out_of_memory)
         assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
-    assert "more slowly: out of memory" in capsys.readouterr().err
-    assert not model.device_search.finders
+    assert "reference search: out of memory" in capsys.readouterr().err
+    assert not model.device_search.searchers
     assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
-    assert model.device_search.finders
+    assert model.device_search.searchers
 
 
-def make_board(A: int, W: int, taken: int, fill: Any) -> Board:
+def make_board(A: int, W: int, taken: int, fill: Any) -> BeamState:
     """Return the state of a search after `taken` steps: some hypotheses have ended, some sentences are done."""
-    board = laid(Places(), torch.empty(0, device="cuda"), A, W, 8, False)
+    board = allocate_state(StaticBuffers(), torch.empty(0, device="cuda"), A, W, 8, False)
     limits, penalties = [5 + row % 20 for row in range(A)], [1 + n / 7 for n in range(40)]
-    tell(board, Wish(W, min(2, W), 3, limits, penalties, False, [8] * A))
-    begin(board)
-    board.taken.fill_(taken)
-    board.reached.copy_(-5 * fill(A, W).abs().sort(1).values)
-    board.ended.copy_(torch.arange(A) % 2 * (W > 1))
-    board.scores[:, 0] = torch.where(board.ended > 0, -2.0 * fill(A).abs(), -torch.inf).double()
+    upload_request(board, SearchRequest(W, min(2, W), 3, limits, penalties, False, [8] * A))
+    reset_state(board)
+    board.steps_done.fill_(taken)
+    board.log_probs.copy_(-5 * fill(A, W).abs().sort(1).values)
+    board.num_ended.copy_(torch.arange(A) % 2 * (W > 1))
+    board.scores[:, 0] = torch.where(board.num_ended > 0, -2.0 * fill(A).abs(), -torch.inf).double()
     return board
 
 
@@ -900,7 +910,7 @@ def make_board(A: int, W: int, taken: int, fill: Any) -> Board:
 @pytest.mark.parametrize("sizes", [(1, 1, 50), (3, 1, 5000), (5, 4, 33), (64, 5, 4500), (2, 16, 100)], ids=str)
 def test_search_kernels_choose_like_the_plain_operations(sizes: tuple[int, int, int], taken: int) -> None:
     pytest.importorskip("triton")
-    from regard.fast.decoding.device import ops_triton as fused
+    from regard.fast.decoding.device import ops_triton as decoding_ops_triton
 
     A, W, V = sizes
 
@@ -909,13 +919,13 @@ def test_search_kernels_choose_like_the_plain_operations(sizes: tuple[int, int, 
         board = make_board(A, W, taken, lambda *shape: torch.randn(*shape, device="cuda"))
         logits = 4 * torch.randn(A * W, V, device="cuda")
         logits[:, EOS] += 6
-        for number in range(CHUNK):
+        for number in range(CHUNK_STEPS):
             choose(board, scan(logits.roll(number, 0), board, number), number)
         log_probs = board.steps[:, 0].view(torch.float32)
-        return [board.done, board.ended, board.scores, board.tokens, board.rows, log_probs, board.steps[:, 1:]]
+        return [board.done, board.num_ended, board.scores, board.tokens, board.rows, log_probs, board.steps[:, 1:]]
 
-    found = run_search(fused.scan, fused.choose)
-    expected = run_search(decoding_plain.scan, decoding_plain.choose)
+    found = run_search(decoding_ops_triton.logits_topk, decoding_ops_triton.beam_update)
+    expected = run_search(decoding_ops.logits_topk, decoding_ops.beam_update)
     log_probs = expected[5]
     real = log_probs > -torch.inf
     for one, other in zip(found[:3], expected[:3], strict=True):
@@ -930,7 +940,7 @@ def test_kernels_of_a_transformer_step_have_the_plain_outputs(
     sizes: tuple[int, int, int, int], dtype: torch.dtype, close: float
 ) -> None:
     pytest.importorskip("triton")
-    from regard.fast.decoding.device import ops_triton as fused
+    from regard.fast.decoding.device import ops_triton as decoding_ops_triton
 
     A, W, d, heads = sizes
     D, R, S, capacity = d * heads, A * W, 70, 64
@@ -945,13 +955,13 @@ def test_kernels_of_a_transformer_step_have_the_plain_outputs(
         board.tokens.copy_(torch.randint(0, 50, (A, W)))
         cache, words, positions = normal(capacity, R, 2 * D), normal(50, D).float(), normal(capacity, D).float()
         tables = torch.randint(0, W, (2, R, capacity), device="cuda").int()
-        x = parts.enter(board, 3, words, 1.5, positions, tables[0], tables[1])
-        self_attended = parts.attend(normal(R, 3 * D), cache, tables[1], board, 3, heads)
+        x = parts.embed_and_link(board, 3, words, 1.5, positions, tables[0], tables[1])
+        self_attended = parts.self_attention_step(normal(R, 3 * D), cache, tables[1], board, 3, heads)
         lengths = torch.randint(1, S + 1, (A,), device="cuda").int()
-        cross_attended = parts.look(normal(R, D), normal(A, S, 4 * D)[..., D : 3 * D], lengths, heads)
+        cross_attended = parts.cross_attention(normal(R, D), normal(A, S, 4 * D)[..., D : 3 * D], lengths, heads)
         return [x, tables[1][:, :44], self_attended, cache, cross_attended]
 
-    for found, expected in zip(run_step(fused.FUSED), run_step(decoding_plain.PLAIN), strict=True):
+    for found, expected in zip(run_step(decoding_ops_triton.TRITON_OPS), run_step(decoding_ops.TORCH_OPS), strict=True):
         assert is_near(found, expected, close)
 
 
@@ -962,7 +972,7 @@ def test_kernels_of_a_recurrent_step_have_the_plain_outputs(
     sizes: tuple[int, int, int], concat: bool, dtype: torch.dtype, close: float
 ) -> None:
     pytest.importorskip("triton")
-    from regard.fast.decoding.device import ops_triton as fused
+    from regard.fast.decoding.device import ops_triton as decoding_ops_triton
 
     A, W, H = sizes
     R, S, V = A * W, 21, 4000
@@ -974,18 +984,18 @@ def test_kernels_of_a_recurrent_step_have_the_plain_outputs(
         torch.manual_seed(0)
         board = make_board(A, W, 0, lambda *shape: torch.randn(*shape, device="cuda"))
         rows, tokens = torch.randint(0, R, (R,), device="cuda"), torch.randint(0, 50, (R,), device="cuda")
-        pieces = [Piece(normal(50, 20), tokens), Piece(normal(R, H), rows), Piece(normal(R, H), None)]
-        gates = Gates(normal(4 * H, 20 + 2 * H) / H**0.5, normal(4 * H))
+        pieces = [RowGather(normal(50, 20), tokens), RowGather(normal(R, H), rows), RowGather(normal(R, H), None)]
+        gates = LSTMWeights(normal(4 * H, 20 + 2 * H) / H**0.5, normal(4 * H))
         c, after, h, fed = normal(R, H).float(), normal(R, H).float(), normal(R, H), normal(R, H)
-        parts.layer(pieces, gates, c, rows, after, h)
-        source = Source(normal(A, S, H) / H**0.5, normal(A, S, 24), torch.arange(A, device="cuda").int() % S + 1)
+        parts.lstm_step(pieces, gates, c, rows, after, h)
+        source = SourceMemory(normal(A, S, H) / H**0.5, normal(A, S, 24), torch.arange(A, device="cuda").int() % S + 1)
         weights = torch.zeros(R, S, device="cuda")
-        context = parts.focus(normal(R, H), source, normal(H) / H**0.5 if concat else None, weights)
-        parts.squash([Piece(context, None), Piece(h, None)], normal(H, 24 + H) / H**0.5, fed)
-        found: Candidates = parts.weigh(normal(R, H), normal(V, H) / H**0.5, board, 0)
-        top = found.tops.amax(1, keepdim=True)
-        norm = top + (found.sums * (found.tops - top).exp()).sum(1, keepdim=True).log()
+        context = parts.luong_attention(normal(R, H), source, normal(H) / H**0.5 if concat else None, weights)
+        parts.attentional_state([RowGather(context, None), RowGather(h, None)], normal(H, 24 + H) / H**0.5, fed)
+        found: TopK = parts.output_topk(normal(R, H), normal(V, H) / H**0.5, board, 0)
+        top = found.block_max.amax(1, keepdim=True)
+        norm = top + (found.block_sums * (found.block_max - top).exp()).sum(1, keepdim=True).log()
         return [after, h, weights, context, fed, norm, found.values.sort(1, descending=True).values[:, :W]]
 
-    for found, expected in zip(run_step(fused.FUSED), run_step(decoding_plain.PLAIN), strict=True):
+    for found, expected in zip(run_step(decoding_ops_triton.TRITON_OPS), run_step(decoding_ops.TORCH_OPS), strict=True):
         assert is_near(found, expected, close)

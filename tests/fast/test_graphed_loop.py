@@ -13,10 +13,17 @@ from support.fast_models import assert_all_close, randomize
 from support.graphs import EagerGraph
 from torch import Tensor, nn
 
-from regard.fast import quicken
-from regard.fast.cuda_graphs.cache import Captured
-from regard.fast.training import graphed_loop as looping
-from regard.fast.training.graphed_loop import Kept, Link, dropped, recorded, records, replayed
+from regard.fast import accelerate
+from regard.fast.cuda_graphs.cache import GraphedFunctionCache
+from regard.fast.training import graphed_loop
+from regard.fast.training.graphed_loop import (
+    DropoutSite,
+    PredrawnDropout,
+    find_dropout_sites,
+    is_capturable,
+    run_graphed,
+    run_loop,
+)
 from regard.models import build, luong2015, rnn_common
 
 REFERENCE_LOOPS: dict[str, Any] = {
@@ -70,10 +77,10 @@ def run_decoder(model: Any, run: Any) -> list[Tensor]:
 def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(name: str, options: dict[str, Any]) -> None:
     model, captured, feeds = (
         make_model(name, **options),
-        Captured(patience=1, make=EagerGraph),
+        GraphedFunctionCache(min_calls=1, graph_type=EagerGraph),
         name == "luong2015-global",
     )
-    run = partial(replayed, REFERENCE_LOOPS[name], drops_input=feeds, captured=captured)
+    run = partial(run_graphed, REFERENCE_LOOPS[name], drops_input=feeds, graph_cache=captured)
     model.train(name != "xu2015-hard")  # hard attention samples in training mode
     expected = run_decoder(model, REFERENCE_LOOPS[name])
     for _ in range(2):
@@ -85,7 +92,10 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(name: str, opti
 def test_captured_loop_follows_a_changed_window() -> None:
     model = make_model("bahdanau2015", alignment="local-p", window=2)
     run = partial(
-        replayed, rnn_common.unroll_decoder, drops_input=False, captured=Captured(patience=1, make=EagerGraph)
+        run_graphed,
+        rnn_common.unroll_decoder,
+        drops_input=False,
+        graph_cache=GraphedFunctionCache(min_calls=1, graph_type=EagerGraph),
     )
     before = run_decoder(model, run)
     for name, value in (("sigma", 0.5), ("offsets", range(-1, 2))):
@@ -111,9 +121,11 @@ def test_captured_loop_applies_dropout_where_the_loop_does(
     model, feeds = make_model(name, **options, dropout=0.4), name == "luong2015-global"
     decoder = model.decoder
     rows = torch.empty(len(LENGTHS), STEPS)
-    links = dropped(decoder, feeds)
+    links = find_dropout_sites(decoder, feeds)
     assert len(links) == len(decoder.recurrent.forwards) - 1 + feeds
-    masks = {link: looping.drawn(rows, link) for link in links}  # equal links between layers have one entry
+    masks = {
+        link: graphed_loop.draw_dropout_mask(rows, link) for link in links
+    }  # equal links between layers have one entry
 
     def run_reference(decoder: Any, state: Any, words: Tensor) -> Any:
         before = decoder.dropout, decoder.recurrent.dropout
@@ -121,26 +133,32 @@ def test_captured_loop_applies_dropout_where_the_loop_does(
         below = [link for link in links if not link.owner]
         above = [link for link in links if link.owner]
         if below:
-            decoder.dropout = Kept((mask, 1 / 0.6) for mask in scaled[below[0]])
-        decoder.recurrent.dropout = Kept((scaled[link][t], 1 / 0.6) for t in range(STEPS) for link in above)
+            decoder.dropout = PredrawnDropout((mask, 1 / 0.6) for mask in scaled[below[0]])
+        decoder.recurrent.dropout = PredrawnDropout((scaled[link][t], 1 / 0.6) for t in range(STEPS) for link in above)
         found = REFERENCE_LOOPS[name](decoder, state, words)
         decoder.dropout, decoder.recurrent.dropout = before
         return found
 
     expected = run_decoder(model, run_reference)
-    monkeypatch.setattr(looping, "drawn", lambda words, link: masks[link])
+    monkeypatch.setattr(graphed_loop, "draw_dropout_mask", lambda words, link: masks[link])
     assert_all_close(
-        run_decoder(model, partial(replayed, REFERENCE_LOOPS[name], drops_input=feeds, captured=None)), expected
+        run_decoder(model, partial(run_graphed, REFERENCE_LOOPS[name], drops_input=feeds, graph_cache=None)), expected
     )
     assert_all_close(
         run_decoder(
-            model, partial(replayed, REFERENCE_LOOPS[name], drops_input=feeds, captured=Captured(1, make=EagerGraph))
+            model,
+            partial(
+                run_graphed,
+                REFERENCE_LOOPS[name],
+                drops_input=feeds,
+                graph_cache=GraphedFunctionCache(1, graph_type=EagerGraph),
+            ),
         ),
         expected,
     )
     assert isinstance(decoder.dropout, nn.Dropout)
     assert isinstance(decoder.recurrent.dropout, nn.Dropout)
-    assert not dropped(decoder.eval(), feeds)
+    assert not find_dropout_sites(decoder.eval(), feeds)
 
 
 @pytest.mark.parametrize("estimator", slow_after(1, ["soft-baseline", "reinforce", "marginal"]))
@@ -160,10 +178,12 @@ def test_hard_attention_samples_by_given_random_numbers(estimator: str, monkeypa
         return found
 
     expected = run_decoder(model, run_reference)
-    monkeypatch.setattr(looping, "shuffled", lambda words: uniform)
-    for captured in (None, Captured(1, make=EagerGraph)):
+    monkeypatch.setattr(graphed_loop, "draw_uniforms", lambda words: uniform)
+    for captured in (None, GraphedFunctionCache(1, graph_type=EagerGraph)):
         assert_all_close(
-            run_decoder(model, partial(replayed, rnn_common.unroll_decoder, drops_input=False, captured=captured)),
+            run_decoder(
+                model, partial(run_graphed, rnn_common.unroll_decoder, drops_input=False, graph_cache=captured)
+            ),
             expected,
         )
     assert "sample_or_argmax" not in vars(model.decoder.attention.alignment)
@@ -172,7 +192,7 @@ def test_hard_attention_samples_by_given_random_numbers(estimator: str, monkeypa
 def test_positions_are_sampled_in_proportion_to_their_probability() -> None:
     probabilities = torch.tensor([0.0, 0.5, 0.0, 0.25, 0.25, 0.0])
     uniform = torch.cat((torch.zeros(1), (torch.arange(1000) + 0.5) / 1000, torch.ones(1)))
-    positions = looping.placed(probabilities.expand(1, len(uniform), -1), uniform[None])[0]
+    positions = graphed_loop.sample_by_inverse_cdf(probabilities.expand(1, len(uniform), -1), uniform[None])[0]
     assert positions.bincount(minlength=6).tolist() == [0, 501, 0, 250, 251, 0]
     assert torch.equal(positions, positions.sort().values)
 
@@ -187,14 +207,21 @@ def test_random_numbers_are_the_same_with_and_without_gradients() -> None:
         with torch.set_grad_enabled(enabled):
             state = model.decoder.start(encoded)
             found.append(
-                replayed(rnn_common.unroll_decoder, model.decoder, state, words, False, Captured(1, make=EagerGraph))
+                run_graphed(
+                    rnn_common.unroll_decoder,
+                    model.decoder,
+                    state,
+                    words,
+                    False,
+                    GraphedFunctionCache(1, graph_type=EagerGraph),
+                )
             )
     torch.testing.assert_close(found[0][0], found[1][0])
     assert torch.equal(found[0][1].weights, found[1][1].weights)
 
 
 def test_dropout_mask_keeps_the_right_fraction() -> None:
-    kept = looping.drawn(torch.empty(50, 40), Link("", 20, 0.25))
+    kept = graphed_loop.draw_dropout_mask(torch.empty(50, 40), DropoutSite("", 20, 0.25))
     assert kept.shape == (50, 40, 20)
     assert float(kept.float().mean()) == pytest.approx(0.75, abs=0.01)
 
@@ -203,7 +230,7 @@ def test_loops_with_linguistic_coverage_are_not_captured() -> None:
     def can_be_captured(**options: Any) -> bool:
         model = make_model("bahdanau2015", **options)
         encoded = model.encode(torch.full((2, 3), 5), torch.tensor([3, 2]))
-        return records(model.decoder, model.decoder.start(encoded), torch.empty(2, 4, 6))
+        return is_capturable(model.decoder, model.decoder.start(encoded), torch.empty(2, 4, 6))
 
     assert can_be_captured()
     assert not can_be_captured(coverage="linguistic")
@@ -211,10 +238,10 @@ def test_loops_with_linguistic_coverage_are_not_captured() -> None:
 
 def test_models_capture_their_loop_unless_regard_fast_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen_loop(name: str) -> Any:
-        return quicken(build(name, 20, 20, size=8)).decoder.loop
+        return accelerate(build(name, 20, 20, size=8)).decoder.loop
 
     for name in ("bahdanau2015", "xu2015-soft", "xu2015-hard"):
-        assert (chosen_loop(name).func, chosen_loop(name).args) == (recorded, (REFERENCE_LOOPS[name],))
+        assert (chosen_loop(name).func, chosen_loop(name).args) == (run_loop, (REFERENCE_LOOPS[name],))
     monkeypatch.setenv("REGARD_FAST", "0")
     for name, reference in REFERENCE_LOOPS.items():
         assert chosen_loop(name) is reference
@@ -227,4 +254,4 @@ def test_subclassed_decoder_keeps_its_own_steps() -> None:
 
     model = make_model("luong2015-global", layers=1)
     model.decoder.__class__ = OwnDecoder
-    assert quicken(model).decoder.loop is rnn_common.unroll_decoder
+    assert accelerate(model).decoder.loop is rnn_common.unroll_decoder

@@ -30,13 +30,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.fast.decoding import int8_model as greedy
-from regard.fast.decoding import int8_model as way
-from regard.fast.decoding import int8_weights as product
-from regard.fast.decoding.int8_model import OctetModel, lacking, load_checked_kernels
-from regard.fast.decoding.int8_weights import Linear, load_kernels, tried
-from regard.fast.decoding.kv_cache import CHUNK, WIDEST
-from regard.fast.kernels.build import MissingError
+from regard.fast.decoding import int8_model, int8_weights
+from regard.fast.decoding.int8_model import Int8Transformer, find_int8_obstacle, load_int8_kernels
+from regard.fast.decoding.int8_weights import Int8Linear, check_int8_gemm, load_kernels
+from regard.fast.decoding.kv_cache import MAX_SHARED_BEAM, MIN_FREE_POSITIONS
+from regard.fast.kernels.build import KernelUnavailableError
 from regard.models import Seq2Seq, build
 from regard.models.vaswani2017 import FeedForward
 from regard.nn import MultiHeadAttention
@@ -69,8 +67,8 @@ def require_kernels(request: pytest.FixtureRequest) -> None:
     if callspec is not None and callspec.params.get("lanes"):
         return
     try:
-        load_checked_kernels()
-    except MissingError as error:
+        load_int8_kernels()
+    except KernelUnavailableError as error:
         pytest.skip(str(error))
 
 
@@ -93,7 +91,7 @@ def round_to_int8(x: Tensor) -> Tensor:
 
 def make_int8(model: Seq2Seq) -> Any:
     """Return the model with int8 kernels; a search accepts it as a model."""
-    return way.quantize_model(model)
+    return int8_model.quantize_model(model)
 
 
 def run_reference(model: Seq2Seq, run: Callable[[Any], Hypotheses]) -> Hypotheses:
@@ -123,7 +121,7 @@ def assert_near_hypotheses(expected: Hypotheses, found: Hypotheses) -> None:
 @cache
 def compile_kernels(lanes: int) -> ctypes.CDLL:
     """Return the kernels of this processor, or those of x86-64 for vectors of so many lanes."""
-    return load_kernels("-DPLAIN", f"-DLANES={lanes}") if lanes else load_checked_kernels()
+    return load_kernels("-DPLAIN", f"-DLANES={lanes}") if lanes else load_int8_kernels()
 
 
 @each_lanes
@@ -134,26 +132,26 @@ def test_int8_products_are_those_of_integers(
     torch.manual_seed(seed)
     x, weight, bias = torch.randn(rows, inside), torch.randn(outside, inside), torch.randn(outside)
     x[seed % rows] = 0.0
-    y = Linear(compile_kernels(lanes), weight, bias)(x, relu)
+    y = Int8Linear(compile_kernels(lanes), weight, bias)(x, relu)
     expected = (round_to_int8(x).numpy() @ round_to_int8(weight).numpy().T) + bias.double().numpy()
     np.testing.assert_allclose(y.numpy(), np.maximum(expected, 0) if relu else expected, rtol=1e-5, atol=1e-4)
 
 
 def test_wrong_or_slow_kernels_fail_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "ratio", lambda *_: 0.9)
-    assert tried(load_checked_kernels()) == ""
-    monkeypatch.setattr(product, "ratio", lambda *_: 3.0)
-    assert tried(load_checked_kernels()) == "in bytes products would take 3.00 times as long"
-    monkeypatch.setattr(Linear, "__call__", lambda self, x: torch.zeros(1))
-    assert tried(load_checked_kernels()) == "kernels for bytes give wrong numbers here"
+    monkeypatch.setattr(int8_weights, "cpu_time_ratio", lambda *_: 0.9)
+    assert check_int8_gemm(load_int8_kernels()) == ""
+    monkeypatch.setattr(int8_weights, "cpu_time_ratio", lambda *_: 3.0)
+    assert check_int8_gemm(load_int8_kernels()) == "int8 products would take 3.00 times as long"
+    monkeypatch.setattr(Int8Linear, "__call__", lambda self, x: torch.zeros(1))
+    assert check_int8_gemm(load_int8_kernels()) == "the int8 kernels give wrong results here"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_self_test_ignores_the_default_dtype(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "ratio", lambda *_: 0.9)
+    monkeypatch.setattr(int8_weights, "cpu_time_ratio", lambda *_: 0.9)
     torch.set_default_dtype(dtype)
     try:
-        assert tried(load_checked_kernels()) == ""
+        assert check_int8_gemm(load_int8_kernels()) == ""
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -162,12 +160,12 @@ def test_self_test_ignores_the_default_dtype(dtype: torch.dtype, monkeypatch: py
 @pytest.mark.parametrize("name", slow_after(2, list(MODELS)))
 def test_int8_step_has_the_outputs_of_the_reference(name: str, lanes: int) -> None:
     model, (source, lengths) = make_model(std=0.2, **MODELS[name]), make_sources(9, 1, 5, 33, 2)
-    fast = OctetModel(model, compile_kernels(lanes))
+    fast = Int8Transformer(model, compile_kernels(lanes))
     other, tokens = fast.encode(source, lengths), torch.full((5,), 2)
     with torch.inference_mode():
         with Int8Products():
             state = model.decoder.start(model.encode(source, lengths))
-        for _ in range(CHUNK + 3):
+        for _ in range(MIN_FREE_POSITIONS + 3):
             with Int8Products():
                 expected, state, expected_attended = model.decoder.step(state, tokens)
             found, other, attended = fast.decoder.step(other, tokens)
@@ -179,13 +177,15 @@ def test_int8_step_has_the_outputs_of_the_reference(name: str, lanes: int) -> No
 
 
 @each_lanes
-@pytest.mark.parametrize(("name", "beam"), each_value(list(MODELS), [1, 4, WIDEST + 1]))
+@pytest.mark.parametrize(("name", "beam"), each_value(list(MODELS), [1, 4, MAX_SHARED_BEAM + 1]))
 def test_int8_search_finds_the_reference_hypotheses(name: str, beam: int, lanes: int) -> None:
     def run(model: Any) -> Hypotheses:
-        return search(model, *make_sources(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=CHUNK + 4)
+        return search(
+            model, *make_sources(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=MIN_FREE_POSITIONS + 4
+        )
 
     model = make_model(**MODELS[name])
-    assert_near_hypotheses(run_reference(model, run), run(OctetModel(model, compile_kernels(lanes))))
+    assert_near_hypotheses(run_reference(model, run), run(Int8Transformer(model, compile_kernels(lanes))))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_overflow_in_the_kernels_is_an_error(beam: int, scale: float, norm: str,
         model.decoder.get_parameter("layers.1.feedforward.0.weight").mul_(scale)
         model.decoder.get_parameter("layers.1.feedforward.2.weight").mul_(scale)
     with pytest.raises(ArithmeticError, match="step 1"):
-        search(cast(Any, OctetModel(model, compile_kernels(lanes))), *make_sources(3, 4), beam=beam)
+        search(cast(Any, Int8Transformer(model, compile_kernels(lanes))), *make_sources(3, 4), beam=beam)
 
 
 def test_int8_search_leaves_the_model_unchanged() -> None:
@@ -292,17 +292,19 @@ def test_int8_search_leaves_the_model_unchanged() -> None:
     (lambda model: setattr(model.decoder, "norm", nn.LayerNorm(24, bias=False)), "alone, in fp32"),
     (lambda model: model.decoder.layers[0].feedforward.__setitem__(1, nn.Identity()), "alone, in fp32"),
     (lambda model: setattr(model.encoder.layers[0], "attention", MultiHeadAttention(24, 2)), "alone, in fp32"),
-    (lambda model: nn.init.constant_(next(model.parameters()), torch.nan), "weights that are not numbers"),
+    (lambda model: nn.init.constant_(next(model.parameters()), torch.nan), "NaN or infinite weights"),
 ])  # fmt: skip
 def test_modified_model_is_not_decoded_in_int8(change: Callable[[Seq2Seq], object], reason: str) -> None:
     model = make_model()
-    assert lacking(model) is None
+    assert find_int8_obstacle(model) is None
     change(model)
-    assert reason in str(lacking(model))
+    assert reason in str(find_int8_obstacle(model))
 
 
 def test_recurrent_model_is_not_decoded_in_int8() -> None:
-    assert "Transformers of the recipes alone" in str(lacking(build("luong2015-global", 20, 20, size=8, layers=1)))
+    assert "Transformers of the recipes alone" in str(
+        find_int8_obstacle(build("luong2015-global", 20, 20, size=8, layers=1))
+    )
 
 
 def test_feedforward_layers_may_differ_in_width() -> None:
@@ -361,17 +363,21 @@ def test_vocabulary_may_be_narrowed_twice() -> None:
     fast, (source, lengths) = make_int8(make_model()), make_sources(3, 4)
     first, second = [0, 1, 2, 3, 9, 14, 20, 21], [0, 1, 2, 3, 5, 7]
     tokens = torch.tensor([2, 5])
-    twice = fast.narrowed(first).narrowed(second)
-    once = fast.narrowed([first[index] for index in second])
+    twice = fast.restrict_vocabulary(first).restrict_vocabulary(second)
+    once = fast.restrict_vocabulary([first[index] for index in second])
     found, expected = (one.decoder.step(one.encode(source, lengths), tokens)[0] for one in (twice, once))
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_greedy_search_in_c_outgrows_its_first_buffers() -> None:
     fast, sources = make_int8(make_model(3)), make_sources(2, 30, 7)
-    options: dict[str, Any] = {"beam": 1, "min_length": 2 * greedy.CHUNK + 1, "max_length": 3 * greedy.CHUNK + 2}
+    options: dict[str, Any] = {
+        "beam": 1,
+        "min_length": 2 * int8_model.GREEDY_CHUNK + 1,
+        "max_length": 3 * int8_model.GREEDY_CHUNK + 2,
+    }
     found = search(fast, *sources, **options)
-    assert max(len(some[0].tokens) for some in found) > 2 * greedy.CHUNK
+    assert max(len(some[0].tokens) for some in found) > 2 * int8_model.GREEDY_CHUNK
     assert_same_hypotheses(reference_search(fast, *sources, **options), found)
 
 
@@ -380,11 +386,14 @@ def test_int8_model_may_be_used_by_several_threads() -> None:
 
     def run(sources: Any) -> Hypotheses:
         return search(
-            fast.narrowed(range(4, TARGET_WORDS)) if len(sources[1]) % 2 else fast, *sources, beam=1, min_length=9
+            fast.restrict_vocabulary(range(4, TARGET_WORDS)) if len(sources[1]) % 2 else fast,
+            *sources,
+            beam=1,
+            min_length=9,
         )
 
     expected = list(map(run, batches))
-    fast.decoder.embedder.made = torch.empty(0, 24)
+    fast.decoder.embedding_table.made = torch.empty(0, 24)
     with ThreadPoolExecutor(6) as pool:
         for one, other in zip(pool.map(run, batches), expected, strict=True):
             assert_same_hypotheses(other, one, 0.0)
@@ -394,7 +403,7 @@ def test_int8_model_may_be_used_by_several_threads() -> None:
 def test_translate_in_int8_needs_no_export(engine: str, transformer_run: Run, corpus: Path, regard: Command) -> None:
     text = corpus_files(corpus, "test")[0].read_text(encoding="utf-8")
     by_torch, by_kernels = (load(transformer_run.folder, precision=precision) for precision in ("fp32", "int8"))
-    assert isinstance(by_kernels.backend.models[0], OctetModel)
+    assert isinstance(by_kernels.backend.models[0], Int8Transformer)
     expected = [one.text for one in by_kernels.translate(text.splitlines(), beam=3)]
     done = regard(
         "translate", transformer_run.folder, "--engine", engine, "--precision", "int8", "--beam", 3, input=text
@@ -413,7 +422,7 @@ def test_int8_kernels_are_preferred_to_an_export_if_requested(transformer_run: R
     assert isinstance(exported.backend, CTranslate2Backend)
     assert isinstance(exported.backend.models[0], Seq2Seq)  # for search options that CTranslate2 lacks
     assert isinstance(own.backend, TorchBackend)
-    assert isinstance(own.backend.models[0], OctetModel)
+    assert isinstance(own.backend.models[0], Int8Transformer)
 
 
 @pytest.mark.parametrize(
@@ -464,7 +473,7 @@ def test_regard_fast_0_decodes_in_fp32_and_says_so(
 def test_processor_without_int8_products_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", "cc -U__ARM_FEATURE_DOTPROD -U__AVX512VNNI__ -U__AVXVNNI__")
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(MissingError, match=r"^this processor, or its compiler, has no products of bytes$"):
+    with pytest.raises(KernelUnavailableError, match=r"^this CPU, or its compiler, has no int8 dot products$"):
         load_kernels()
 
 

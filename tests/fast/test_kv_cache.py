@@ -16,9 +16,9 @@ from support.fast_models import TARGET_WORDS, add_hook, make_random_transformer
 from support.search import SEARCH_OPTIONS, Hypotheses, assert_same_hypotheses, make_sources
 from torch import Tensor, nn
 
-from regard.export.onnx.decoder_states import LaidDecoder
-from regard.fast import quicken
-from regard.fast.decoding.kv_cache import CHUNK, WIDEST, CachedDecoder, cached
+from regard.export.onnx.decoder_states import HeadMajorDecoder
+from regard.fast import accelerate
+from regard.fast.decoding.kv_cache import MAX_SHARED_BEAM, MIN_FREE_POSITIONS, KVCachedDecoder, make_cached_decoder
 from regard.models import Seq2Seq, build
 from regard.models.vaswani2017 import TransformerDecoder
 from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search, search_restricted
@@ -36,15 +36,17 @@ LENGTH = st.integers(1, 12)
 def assert_same_search(model: Seq2Seq, run: Callable[[Seq2Seq], Hypotheses]) -> None:
     """Check that `run` finds the same hypotheses with the reference decoder and with the cached one."""
     reference, fast = copy.copy(model), copy.copy(model)
-    reference.make_fast_decoder, fast.make_fast_decoder = None, cached
-    assert isinstance(Ensemble(fast).decoders[0], CachedDecoder)
+    reference.make_fast_decoder, fast.make_fast_decoder = None, make_cached_decoder
+    assert isinstance(Ensemble(fast).decoders[0], KVCachedDecoder)
     assert_same_hypotheses(run(reference), run(fast))
 
 
-@pytest.mark.parametrize(("name", "beam"), each_value(list(MODELS), [1, 4, WIDEST + 1]))
+@pytest.mark.parametrize(("name", "beam"), each_value(list(MODELS), [1, 4, MAX_SHARED_BEAM + 1]))
 def test_cached_decoder_finds_the_reference_hypotheses(name: str, beam: int) -> None:
     def run(model: Seq2Seq) -> Hypotheses:
-        return search(model, *make_sources(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=CHUNK + 4)
+        return search(
+            model, *make_sources(9, 1, 5, 20), beam=beam, n_best=min(beam, 2), max_length=MIN_FREE_POSITIONS + 4
+        )
 
     assert_same_search(make_random_transformer(**MODELS[name]), run)
 
@@ -72,7 +74,8 @@ def search_with_cohorts(model: Seq2Seq, cohorts: list[tuple[list[int], int]], se
 def test_sources_may_join_a_search_with_a_cached_decoder() -> None:
     cohorts = [([5, 9], 3), ([12, 1], 1), ([4], 0)]
     assert_same_search(
-        make_random_transformer(), lambda model: search_with_cohorts(model, cohorts, 1, beam=3, max_length=CHUNK + 1)
+        make_random_transformer(),
+        lambda model: search_with_cohorts(model, cohorts, 1, beam=3, max_length=MIN_FREE_POSITIONS + 1),
     )
 
 
@@ -80,8 +83,8 @@ def test_sources_may_join_a_search_with_a_cached_decoder() -> None:
 @settings(max_examples=settings().max_examples // 5)
 @given(
     st.lists(st.tuples(st.lists(LENGTH, min_size=1, max_size=4), st.integers(0, 6)), min_size=1, max_size=4),
-    st.sampled_from((1, 2, 3, 5, WIDEST + 1)), st.sampled_from(list(MODELS)), st.integers(2, 2 * CHUNK),
-    st.integers(0, 99),
+    st.sampled_from((1, 2, 3, 5, MAX_SHARED_BEAM + 1)), st.sampled_from(list(MODELS)),
+    st.integers(2, 2 * MIN_FREE_POSITIONS), st.integers(0, 99),
 )  # fmt: skip
 def test_sources_may_join_a_search_with_a_cached_decoder_at_any_step(
     cohorts: list[tuple[list[int], int]], beam: int, name: str, longest: int, seed: int
@@ -90,7 +93,7 @@ def test_sources_may_join_a_search_with_a_cached_decoder_at_any_step(
     assert_same_search(model, lambda one: search_with_cohorts(one, cohorts, seed, beam=beam, max_length=longest))
 
 
-@pytest.mark.parametrize("samples", [3, WIDEST + 4])
+@pytest.mark.parametrize("samples", [3, MAX_SHARED_BEAM + 4])
 def test_cached_decoder_draws_the_reference_samples(samples: int) -> None:
     def run(model: Seq2Seq) -> Hypotheses:
         return sample(model, *make_sources(4, 6), samples=samples, max_length=9)
@@ -108,9 +111,9 @@ def test_cached_decoder_is_exact_in_an_ensemble_and_with_a_shortlist() -> None:
 
 def test_search_with_a_shortlist_uses_the_cached_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     decoders = list[TransformerDecoder]()
-    monkeypatch.setattr(CachedDecoder, "__init__", lambda self, decoder: decoders.append(decoder))
+    monkeypatch.setattr(KVCachedDecoder, "__init__", lambda self, decoder: decoders.append(decoder))
     with pytest.raises(AttributeError):
-        search_restricted(range(4, 9), [quicken(make_random_transformer())], *make_sources(4, 6))
+        search_restricted(range(4, 9), [accelerate(make_random_transformer())], *make_sources(4, 6))
     assert [decoder.output.weight.shape[0] for decoder in decoders] == [9]
 
 
@@ -128,7 +131,7 @@ def check_step(decoders: tuple[Any, Any], states: tuple[Any, Any], tokens: Tenso
     return state, expected_state
 
 
-@pytest.mark.parametrize(("make_decoder", "name"), each_value([cached, LaidDecoder], list(MODELS)))
+@pytest.mark.parametrize(("make_decoder", "name"), each_value([make_cached_decoder, HeadMajorDecoder], list(MODELS)))
 @torch.inference_mode()
 def test_decoder_states_are_selected_widened_reordered_and_joined(
     make_decoder: Callable[[Any], Any], name: str
@@ -144,7 +147,7 @@ def test_decoder_states_are_selected_widened_reordered_and_joined(
 
     after = check_step(decoders, begun, torch.tensor([4, 5, 6]))
     check_step(decoders, each(after, "select", torch.tensor([2, 0, 0])), torch.tensor([4, 5, 6]))
-    for width in (2, WIDEST + 1):
+    for width in (2, MAX_SHARED_BEAM + 1):
         wide = each(after, "expand_beams", width)
         tokens = torch.arange(3 * width) % 7 + 4
         one = check_step(decoders, wide, tokens)
@@ -161,7 +164,7 @@ def test_decoder_states_are_selected_widened_reordered_and_joined(
         check_step(decoders, each(fewer, "trim_padding", 5, 1), tokens)
 
 
-@pytest.mark.parametrize("make_decoder", [cached, LaidDecoder])
+@pytest.mark.parametrize("make_decoder", [make_cached_decoder, HeadMajorDecoder])
 @torch.inference_mode()
 def test_cached_decoder_accepts_an_empty_source(make_decoder: Callable[[Any], Any]) -> None:
     model = make_random_transformer().double()
@@ -174,15 +177,15 @@ def test_cached_decoder_accepts_an_empty_source(make_decoder: Callable[[Any], An
 @torch.inference_mode()
 def test_cached_keys_and_values_do_not_move_within_a_chunk() -> None:
     model = make_random_transformer()
-    decoder = CachedDecoder(model.decoder)  # type: ignore[arg-type]
+    decoder = KVCachedDecoder(model.decoder)  # type: ignore[arg-type]
     state = decoder.expand_beams(decoder.start(model.encode(*make_sources(5, 3))), 4)
     addresses = []
-    for _ in range(2 * CHUNK):
+    for _ in range(2 * MIN_FREE_POSITIONS):
         _, state, _ = decoder.step(state, torch.arange(8) + 4)
         state = decoder.reorder_beams(state, torch.tensor([1, 0, 0, 2, 7, 7, 5, 4]))
-        addresses.append((state.room.keys.data_ptr(), state.room.values.data_ptr()))
+        addresses.append((state.cache.keys.data_ptr(), state.cache.values.data_ptr()))
     assert len(set(addresses)) == 2  # they moved once, when the first chunk was full
-    assert addresses[0] == addresses[CHUNK - 1]
+    assert addresses[0] == addresses[MIN_FREE_POSITIONS - 1]
 
 
 def convert_to_bf16(model: Seq2Seq) -> None:
@@ -203,23 +206,23 @@ def subclass_decoder(model: Seq2Seq) -> None:
 
 @pytest.mark.parametrize("change", [add_hook, use_gelu_in_decoder, subclass_decoder, convert_to_bf16, move_to_meta])
 def test_modified_decoder_takes_its_own_steps(change: Callable[[Seq2Seq], object]) -> None:
-    model = quicken(make_random_transformer())
-    assert isinstance(Ensemble(model).decoders[0], CachedDecoder)
+    model = accelerate(make_random_transformer())
+    assert isinstance(Ensemble(model).decoders[0], KVCachedDecoder)
     change(model)
     assert Ensemble(model).decoders == [model.decoder]
 
 
 def test_decoder_takes_its_own_steps_under_autocast() -> None:
-    model = quicken(make_random_transformer())
+    model = accelerate(make_random_transformer())
     with torch.autocast("cpu"):
         assert Ensemble(model).decoders == [model.decoder]
 
 
 def test_cached_decoder_is_for_transformers_and_off_with_regard_fast_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    luong = quicken(build("luong2015-global", 20, TARGET_WORDS, size=8, layers=1))
+    luong = accelerate(build("luong2015-global", 20, TARGET_WORDS, size=8, layers=1))
     assert Ensemble(luong).decoders == [luong.decoder]
     monkeypatch.setenv("REGARD_FAST", "0")
-    model = quicken(make_random_transformer())
+    model = accelerate(make_random_transformer())
     assert Ensemble(model).decoders == [model.decoder]
 
 
@@ -229,7 +232,7 @@ def pickle_and_load(model: Seq2Seq) -> Any:
 
 @pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, pickle_and_load])
 def test_copied_model_searches_with_the_cached_decoder(make_copy: Callable[[Seq2Seq], Seq2Seq]) -> None:
-    model = quicken(make_random_transformer())
+    model = accelerate(make_random_transformer())
     found = search(make_copy(model), *make_sources(4, 6), beam=3, max_length=9)
     assert_same_hypotheses(search(model, *make_sources(4, 6), beam=3, max_length=9), found)
-    assert isinstance(Ensemble(make_copy(model)).decoders[0], CachedDecoder)
+    assert isinstance(Ensemble(make_copy(model)).decoders[0], KVCachedDecoder)

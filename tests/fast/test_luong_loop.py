@@ -15,12 +15,20 @@ from support.fast_models import assert_all_close, randomize
 from support.graphs import EagerGraph
 from torch import Tensor, nn
 
-from regard.fast import quicken
-from regard.fast.cuda_graphs.cache import Captured
+from regard.fast import accelerate
+from regard.fast.cuda_graphs.cache import GraphedFunctionCache
 from regard.fast.training import luong as way
-from regard.fast.training import step_ops as gates
-from regard.fast.training.luong import arranged, covers, drawn, looped, played, prepared, seen_through
-from regard.fast.training.luong_loop import Plan, fed, flat
+from regard.fast.training import step_ops
+from regard.fast.training.luong import (
+    _collect_inputs,
+    _draw_dropout_masks,
+    _gather_window,
+    is_supported,
+    prepare_inputs,
+    run_input_feeding_loop,
+    run_luong_loop,
+)
+from regard.fast.training.luong_loop import LoopConfig, flatten_inputs, run_input_feeding
 from regard.models import build
 from regard.models.luong2015 import LuongDecoder, LuongState
 from regard.models.rnn_common import unroll_decoder
@@ -83,8 +91,8 @@ def run_decoder(model: Any, run: Run, lengths: list[int], steps: int) -> list[Te
 
 def run_fast(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
     """Run the fast loop, whatever the device."""
-    assert covers(decoder)
-    return played(decoder, state, words, None)
+    assert is_supported(decoder)
+    return run_input_feeding_loop(decoder, state, words, None)
 
 
 @pytest.mark.parametrize(("name", "shape"), each_value(list(MODELS), list(SHAPES)))
@@ -98,7 +106,7 @@ def test_fast_loop_has_the_outputs_and_gradients_of_the_reference(name: str, sha
 def test_models_use_the_fast_loop_on_a_cpu_in_fp32(shape: str) -> None:
     model = make_model().float()
     expected = run_decoder(model, unroll_decoder, *SHAPES[shape])
-    for one, other in zip(run_decoder(quicken(model), looped, *SHAPES[shape]), expected, strict=True):
+    for one, other in zip(run_decoder(accelerate(model), run_luong_loop, *SHAPES[shape]), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
@@ -126,7 +134,7 @@ def test_fast_loop_applies_dropout_where_the_reference_does(layers: int) -> None
     model = make_model(layers=layers, dropout=0.4)
     model.encoder.dropout = model.encoder.recurrent.dropout = nn.Identity()
     decoder, steps = model.decoder, 4
-    kept, scales = drawn(decoder, torch.empty(3, steps, 6, dtype=torch.float64))
+    kept, scales = _draw_dropout_masks(decoder, torch.empty(3, steps, 6, dtype=torch.float64))
     assert len(kept) == layers + 1
     assert all(0 < mask.double().mean() < 1 for mask in kept)
 
@@ -137,8 +145,8 @@ def test_fast_loop_applies_dropout_where_the_reference_does(layers: int) -> None
         return unroll_decoder(decoder, state, words)
 
     def run_with_masks(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-        tensors = flat(arranged(decoder, state, words * kept[0] * scales[0], kept[1:]))
-        out, context, weights = fed(Plan(layers, scales[1:]), *tensors)
+        tensors = flatten_inputs(_collect_inputs(decoder, state, words * kept[0] * scales[0], kept[1:]))
+        out, context, weights = run_input_feeding(LoopConfig(layers, scales[1:]), *tensors)
         return out, Attended(context, weights)
 
     assert_all_close(
@@ -148,13 +156,13 @@ def test_fast_loop_applies_dropout_where_the_reference_does(layers: int) -> None
 
 def test_dropout_masks_keep_the_right_fraction_and_rescale() -> None:
     decoder = make_model(dropout=0.25).decoder
-    kept, scales = drawn(decoder, torch.empty(50, 40, 6))
+    kept, scales = _draw_dropout_masks(decoder, torch.empty(50, 40, 6))
     assert [mask.shape for mask in kept] == [(50, 40, 6)] * 3
     assert all(float(mask.float().mean()) == pytest.approx(0.75, abs=0.02) for mask in kept)
     assert scales == pytest.approx([4 / 3] * 3)
-    assert drawn(decoder.eval(), torch.empty(5, 4, 6)) == ([], ())
+    assert _draw_dropout_masks(decoder.eval(), torch.empty(5, 4, 6)) == ([], ())
     decoder.train().dropout.p = decoder.recurrent.dropout.p = 1.0
-    kept, scales = drawn(decoder, torch.empty(5, 4, 6))
+    kept, scales = _draw_dropout_masks(decoder, torch.empty(5, 4, 6))
     assert not any(mask.any() for mask in kept)
     assert scales == (0.0, 0.0, 0.0)
 
@@ -181,8 +189,8 @@ def test_seed_determines_the_dropout_of_the_fast_loop() -> None:
 def test_padding_to_the_shape_of_a_graph_changes_nothing(options: dict[str, Any]) -> None:
     model = make_model(**options)
     lengths = [3, 19, 0, *range(1, 15)]
-    captured = Captured(patience=1, make=EagerGraph)
-    found = run_decoder(model, partial(played, captured=captured), lengths, 17)
+    captured = GraphedFunctionCache(min_calls=1, graph_type=EagerGraph)
+    found = run_decoder(model, partial(run_input_feeding_loop, graph_cache=captured), lengths, 17)
     assert [graph.inputs[0].shape for graph in captured.graphs.values()] == [(18, 18, 6)]
     assert_all_close(found, run_decoder(model, run_fast, lengths, 17))
 
@@ -190,8 +198,8 @@ def test_padding_to_the_shape_of_a_graph_changes_nothing(options: dict[str, Any]
 @pytest.mark.parametrize("name", UNCOVERED_MODELS)
 def test_other_models_use_the_reference_loop(name: str) -> None:
     model = make_model(**UNCOVERED_MODELS[name])
-    assert not covers(model.decoder)
-    assert_all_close(run_decoder(model, looped, [5, 2], 3), run_decoder(model, unroll_decoder, [5, 2], 3))
+    assert not is_supported(model.decoder)
+    assert_all_close(run_decoder(model, run_luong_loop, [5, 2], 3), run_decoder(model, unroll_decoder, [5, 2], 3))
 
 
 @pytest.mark.parametrize("alignment", ["local-m", "local-p"])
@@ -200,12 +208,12 @@ def test_reference_loop_reads_small_windows_of_long_sources(alignment: str, monk
 
     def count(*given: Any) -> tuple[Tensor, Attended]:
         calls.append(given)
-        return played(*given)
+        return run_input_feeding_loop(*given)
 
-    monkeypatch.setattr(way, "played", count)
+    monkeypatch.setattr(way, "run_input_feeding_loop", count)
     for longest in (12, 13):
         assert_all_close(
-            run_decoder(model, looped, [longest, 5], 3), run_decoder(model, unroll_decoder, [longest, 5], 3)
+            run_decoder(model, run_luong_loop, [longest, 5], 3), run_decoder(model, unroll_decoder, [longest, 5], 3)
         )
         assert len(calls) == 1
 
@@ -213,17 +221,17 @@ def test_reference_loop_reads_small_windows_of_long_sources(alignment: str, monk
 def test_narrow_gaussian_uses_the_reference_loop() -> None:
     model = make_model(alignment="local-p", window=3)
     model.decoder.attention.alignment.sigma = 0.2
-    assert_all_close(run_decoder(model, looped, [9, 5], 3), run_decoder(model, unroll_decoder, [9, 5], 3))
+    assert_all_close(run_decoder(model, run_luong_loop, [9, 5], 3), run_decoder(model, unroll_decoder, [9, 5], 3))
 
 
 def test_fast_loop_ignores_autocast() -> None:
     model = make_model(alignment="local-p", window=3).float()
 
     def run_under_autocast(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-        plan, tensors = prepared(decoder, state, words)
+        plan, tensors = prepare_inputs(decoder, state, words)
         with torch.autocast("cpu", torch.bfloat16):
-            out, context, weights, centre = fed(plan, *tensors)
-        return out, seen_through(context, weights, centre, plan.window.reach)
+            out, context, weights, centre = run_input_feeding(plan, *tensors)
+        return out, _gather_window(context, weights, centre, plan.window.radius)
 
     found = run_decoder(model, run_under_autocast, [9, 5], 3)
     for one, other in zip(found, run_decoder(model, run_fast, [9, 5], 3), strict=True):
@@ -251,16 +259,16 @@ def test_frozen_weights_get_no_gradient() -> None:
 
 def test_regard_fast_0_switches_the_fast_loop_off(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen_loop() -> object:
-        return quicken(build("luong2015-global", 20, 20, size=8, layers=1)).decoder.loop
+        return accelerate(build("luong2015-global", 20, 20, size=8, layers=1)).decoder.loop
 
-    assert chosen_loop() is looped
+    assert chosen_loop() is run_luong_loop
     monkeypatch.setenv("REGARD_FAST", "0")
     assert chosen_loop() is unroll_decoder
 
 
 def test_gpu_kernels_implement_every_step_of_the_loop() -> None:
     # Parsed, not imported: Triton need not be installed here.
-    text = Path(gates.__file__).with_name("kernels.py").read_text(encoding="utf-8")
-    [kernels] = [one for one in ast.parse(text).body if isinstance(one, ast.ClassDef) and one.name == "Kernels"]
+    text = (Path(step_ops.__file__).parents[1] / "kernels" / "triton" / "rnn.py").read_text(encoding="utf-8")
+    [kernels] = [one for one in ast.parse(text).body if isinstance(one, ast.ClassDef) and one.name == "TritonStepOps"]
     implemented = {one.name for one in kernels.body if isinstance(one, ast.FunctionDef)}
-    assert {name for name in vars(gates.Steps) if not name.startswith("_")} <= implemented
+    assert {name for name in vars(step_ops.StepOps) if not name.startswith("_")} <= implemented

@@ -15,15 +15,13 @@ from support.fast_models import add_bias, add_hook, loss_and_gradients, make_bat
 from support.fast_models import make_training_transformer as make_model
 from torch import Tensor, nn
 
-from regard.fast import quicken
-from regard.fast.cuda_graphs.buckets import reach
-from regard.fast.eligibility import takes
-from regard.fast.training.linear_cross_entropy import Thin
-from regard.fast.training.packed import loss as stack
-from regard.fast.training.packed import loss as way
-from regard.fast.training.packed import ops as plain
-from regard.fast.training.packed import ops_cpu as lean
-from regard.fast.training.packed.batch import Sizes, packed, present, spans
+from regard.fast import accelerate
+from regard.fast.cuda_graphs.buckets import bucket_length
+from regard.fast.eligibility import has_kernel_dtype
+from regard.fast.training.linear_cross_entropy import ChunkedLoss
+from regard.fast.training.packed import loss as packed_loss
+from regard.fast.training.packed import ops, ops_cpu
+from regard.fast.training.packed.batch import BatchSize, make_ragged, pack_batch, target_lengths
 from regard.models import build
 from regard.models.base import Seq2Seq
 from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
@@ -33,13 +31,13 @@ from regard.training.distributed import DistributedContext, ModelWithLoss, apply
 LENGTHS = [([5, 1, 3, 4], [2, 6, 1, 3]), ([1], [1]), ([2, 2], [4, 1])]
 
 
-def compute_packed_loss(model: Seq2Seq, given: tuple[Tensor, ...], more: Sizes | None = None) -> Tensor:
+def compute_packed_loss(model: Seq2Seq, given: tuple[Tensor, ...], more: BatchSize | None = None) -> Tensor:
     """Return the loss of a packed batch, padded at its end to the sizes `more` if they are given."""
     r_drop = model.criterion.settings.r_drop
     source, lengths, target_in, target_out = given
-    sizes = Sizes(len(source), int(lengths.sum()), int((target_in != PAD).sum()))
-    rows = packed(source, lengths, target_in, target_out, more or sizes, 2 if r_drop else 1)
-    return stack.summed(model, rows, r_drop, next(model.parameters()).dtype, plain.PLAIN)
+    sizes = BatchSize(len(source), int(lengths.sum()), int((target_in != PAD).sum()))
+    rows = pack_batch(source, lengths, target_in, target_out, more or sizes, 2 if r_drop else 1)
+    return packed_loss.compute_packed_loss(model, rows, r_drop, next(model.parameters()).dtype, ops.TORCH_OPS)
 
 
 @pytest.mark.parametrize(("norm", "r_drop", "lengths"), covering_pairs(["pre", "post"], [0.0, 3.0], LENGTHS), ids=str)
@@ -65,23 +63,33 @@ def test_packed_loss_with_two_vocabularies_and_no_smoothing() -> None:
 def test_rounding_up_the_size_of_a_batch_changes_nothing(r_drop: float, more: tuple[int, int]) -> None:
     model, given = make_model("pre", r_drop).double(), make_batch([5, 1, 3, 4], [2, 6, 1, 3])
     expected = loss_and_gradients(model, model.loss_sum(*given))
-    found = loss_and_gradients(model, compute_packed_loss(model, given, Sizes(8, 13 + more[0], 12 + more[1])))
+    found = loss_and_gradients(model, compute_packed_loss(model, given, BatchSize(8, 13 + more[0], 12 + more[1])))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_batch_sizes_are_rounded_up_by_a_sixteenth_at_most() -> None:
-    assert Sizes(800, 25_600, 25_600).rounded(32, 32) == (1024, 25_600, 25_600)
+    assert BatchSize(800, 25_600, 25_600).round_up(32, 32) == (1024, 25_600, 25_600)
     for words in range(1, 3000, 7):
-        sizes = Sizes(max(1, words // 9), words, words + 3)
-        more = sizes.rounded(5, 12)
+        sizes = BatchSize(max(1, words // 9), words, words + 3)
+        more = sizes.round_up(5, 12)
         assert sizes.source <= more.source <= sizes.source * 17 / 16
         assert (more.source - sizes.source) <= 5 * (more.pairs - sizes.pairs)
         assert (more.target - sizes.target) <= 12 * (more.pairs - sizes.pairs)
 
 
 def test_longest_sentences_are_rounded_up_to_few_lengths() -> None:
-    assert [*map(reach, (1, 16, 17, 100, 128, 129, 192, 193, 1025))] == [16, 16, 32, 128, 128, 192, 192, 256, 1536]
-    assert all(words <= reach(words) <= max(16, 2 * words - 1) for words in range(1, 3000))
+    assert [*map(bucket_length, (1, 16, 17, 100, 128, 129, 192, 193, 1025))] == [
+        16,
+        16,
+        32,
+        128,
+        128,
+        192,
+        192,
+        256,
+        1536,
+    ]
+    assert all(words <= bucket_length(words) <= max(16, 2 * words - 1) for words in range(1, 3000))
 
 
 def test_packed_r_drop_is_the_disagreement_of_the_criterion() -> None:
@@ -91,33 +99,33 @@ def test_packed_r_drop_is_the_disagreement_of_the_criterion() -> None:
     criterion = CrossEntropy(LossSettings(label_smoothing=0.2, r_drop=1.5))
     logits = (h @ weight.t())[:, None]
     expected = criterion(logits, targets[:, None]) / 2 + criterion.r_drop_loss(logits, targets[:, None])
-    torch.testing.assert_close(plain.losses(h, weight, None, targets, 0.2, 1.5), expected)
+    torch.testing.assert_close(ops.cross_entropy(h, weight, None, targets, 0.2, 1.5), expected)
 
 
 def test_packing_and_padding_are_inverse() -> None:
     lengths = torch.tensor([3, 0, 1])
-    rows = spans(lengths, 4, 3)
+    rows = make_ragged(lengths, 4, 3)
     padded = torch.tensor([[1, 2, 3], [0, 0, 0], [4, 0, 0]])
     assert rows.pack(padded).tolist() == [1, 2, 3, 4]
     assert rows.pad(rows.pack(padded)).tolist() == padded.tolist()
-    assert rows.starts.tolist() == [0, 3, 3, 4]
+    assert rows.cu_seqlens.tolist() == [0, 3, 3, 4]
 
 
 def test_transformers_are_packed_unless_regard_fast_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(quicken(make_model("pre")).loss_fn, way.Packed)
+    assert isinstance(accelerate(make_model("pre")).loss_fn, packed_loss.PackedLoss)
     recurrent = build("luong2015-global", 20, 20, size=8, layers=1)
     assert isinstance(recurrent, Seq2Seq)
-    assert isinstance(quicken(recurrent).loss_fn, Thin)
+    assert isinstance(accelerate(recurrent).loss_fn, ChunkedLoss)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert quicken(make_model("pre")).loss_fn is default_loss_sum
+    assert accelerate(make_model("pre")).loss_fn is default_loss_sum
 
 
 @pytest.mark.parametrize("change", [use_gelu, add_bias, add_hook])
 def test_modified_transformer_is_not_packed(change: Callable[[Seq2Seq], None]) -> None:
-    model, implementation = make_model("pre"), way.Packed()
-    assert implementation.knows(model)
+    model, implementation = make_model("pre"), packed_loss.PackedLoss()
+    assert implementation._find_supported_model(model)
     change(model)
-    assert not implementation.knows(model)
+    assert not implementation._find_supported_model(model)
 
 
 def test_padding_id_before_the_end_of_a_target_counts_as_a_word() -> None:
@@ -125,20 +133,20 @@ def test_padding_id_before_the_end_of_a_target_counts_as_a_word() -> None:
     source, lengths, target_in, target_out = make_batch([3, 2], [5, 3])
     target_in[0, 2] = target_out[0, 1] = PAD
     expected = loss_and_gradients(model, model.loss_sum(source, lengths, target_in, target_out))
-    words = Sizes(2, 5, int(present(target_in, target_out).sum()))
-    rows = packed(source, lengths, target_in, target_out, words, 1)
-    found = loss_and_gradients(model, stack.summed(model, rows, 0.0, torch.float64, plain.PLAIN))
+    words = BatchSize(2, 5, int(target_lengths(target_in, target_out).sum()))
+    rows = pack_batch(source, lengths, target_in, target_out, words, 1)
+    found = loss_and_gradients(model, packed_loss.compute_packed_loss(model, rows, 0.0, torch.float64, ops.TORCH_OPS))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_copied_transformer_has_a_fresh_recorder() -> None:
-    model = quicken(make_model("pre"))
-    assert isinstance(model.loss_fn, way.Packed)
+    model = accelerate(make_model("pre"))
+    assert isinstance(model.loss_fn, packed_loss.PackedLoss)
     model.loss_fn.batches = 7
     other = copy.deepcopy(model)
-    assert isinstance(other.loss_fn, way.Packed)
+    assert isinstance(other.loss_fn, packed_loss.PackedLoss)
     assert other.loss_fn.batches == 0
-    assert other.loss_fn.recorder is not model.loss_fn.recorder
+    assert other.loss_fn.graph_cache is not model.loss_fn.graph_cache
 
 
 def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
@@ -148,7 +156,7 @@ def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
         model, fits = make_model("pre"), []
 
         def spy(one: Seq2Seq, *given: Any) -> Tensor:
-            fits.append(takes(list(one.parameters())))
+            fits.append(has_kernel_dtype(list(one.parameters())))
             return default_loss_sum(one, *given)
 
         model.loss_fn = spy
@@ -167,25 +175,25 @@ def test_packed_loss_on_a_cpu_has_the_reference_value_and_gradients(lengths: Any
     given, model = make_batch(*lengths), make_model(norm, smoothing=smoothing)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         expected = loss_and_gradients(model.to(kind), default_loss_sum(model, *given, None))
-        found = loss_and_gradients(model, quicken(model).loss_sum(*given))
+        found = loss_and_gradients(model, accelerate(model).loss_sum(*given))
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
 
 def test_packed_loss_on_a_cpu_skips_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, row_counts = quicken(make_model("pre")), []
+    model, row_counts = accelerate(make_model("pre")), []
 
     def spy(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
         row_counts.append(len(x))
-        return lean.feed_forward(x, W_1, b_1, W_2)
+        return ops_cpu.feed_forward(x, W_1, b_1, W_2)
 
-    monkeypatch.setattr(way, "LEAN", lean.LEAN._replace(feed_forward=spy))
+    monkeypatch.setattr(packed_loss, "CPU_OPS", ops_cpu.CPU_OPS._replace(feed_forward=spy))
     model.loss_sum(*make_batch([5, 1, 3, 4], [2, 6, 1, 3]))
     assert row_counts == [13, 13, 12, 12]
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 def test_r_drop_and_guided_alignment_on_a_cpu_use_the_reference_loss(r_drop: float) -> None:
-    model, given = quicken(make_model("pre", r_drop)), make_batch([3, 2], [2, 4])
+    model, given = accelerate(make_model("pre", r_drop)), make_batch([3, 2], [2, 4])
     model.criterion = CrossEntropy(LossSettings(r_drop=r_drop, guided=0.5))
     guide = None if r_drop else torch.rand(2, 4, 3)
     expected = default_loss_sum(model, *given, guide)
@@ -195,23 +203,25 @@ def test_r_drop_and_guided_alignment_on_a_cpu_use_the_reference_loss(r_drop: flo
 def test_empty_source_uses_the_reference_loss() -> None:
     model, (source, lengths, target_in, target_out) = make_model("pre"), make_batch([3, 2], [2, 4])
     given = source, lengths * torch.tensor([1, 0]), target_in, target_out
-    torch.testing.assert_close(quicken(model).loss_sum(*given), default_loss_sum(model, *given, None), rtol=0, atol=0)
+    torch.testing.assert_close(
+        accelerate(model).loss_sum(*given), default_loss_sum(model, *given, None), rtol=0, atol=0
+    )
 
 
 def test_dropout_on_a_cpu_drops_the_right_fraction_and_rescales() -> None:
     torch.manual_seed(0)
     like = torch.empty(301, 333)
-    kept = lean.kept(like, 0.3)
+    kept = ops_cpu.dropout_mask(like, 0.3)
     assert float((kept == 0).float().mean()) == pytest.approx(0.3, abs=0.005)
     assert set(kept.flatten().tolist()) == {0.0, torch.tensor(2**16 / (2**16 - round(0.3 * 2**16))).item()}
     across = (kept[:, 1:] == 0).logical_and(kept[:, :-1] == 0)
     assert float(across.float().mean()) == pytest.approx(0.09, abs=0.005)  # neighbours are independent
-    assert not lean.kept(like, 1.0).any()
-    assert bool((lean.kept(like, 0.0) == 1).all())
+    assert not ops_cpu.dropout_mask(like, 1.0).any()
+    assert bool((ops_cpu.dropout_mask(like, 0.0) == 1).all())
 
 
 def test_seed_determines_the_dropout_of_packed_batches() -> None:
-    model, given = quicken(make_model("pre")), make_batch([3, 2], [2, 4])
+    model, given = accelerate(make_model("pre")), make_batch([3, 2], [2, 4])
     for part in model.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.4

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from regard.fast import selftest as trial
+from regard.fast import selftest
 
 
 class FakeClock:
@@ -34,17 +34,19 @@ class FakeClock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock()
-    monkeypatch.setattr(trial, "process_time", clock)
+    monkeypatch.setattr(selftest, "process_time", clock)
     return clock
 
 
 def test_ratio_compares_the_fastest_runs(clock: FakeClock) -> None:
-    assert trial.ratio(clock.work(9.0, 3.0, 4.0), clock.work(2.0, 8.0, 8.0), 3) == 1.5
+    assert selftest.cpu_time_ratio(clock.work(9.0, 3.0, 4.0), clock.work(2.0, 8.0, 8.0), 3) == 1.5
 
 
 def test_ratio_is_right_with_a_coarse_clock(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "process_time", lambda: clock.now // 0.0156 * 0.0156)
-    assert trial.ratio(clock.work(*[0.002] * 200), clock.work(*[0.001] * 200), 3) == pytest.approx(2, rel=0.2)
+    monkeypatch.setattr(selftest, "process_time", lambda: clock.now // 0.0156 * 0.0156)
+    assert selftest.cpu_time_ratio(clock.work(*[0.002] * 200), clock.work(*[0.001] * 200), 3) == pytest.approx(
+        2, rel=0.2
+    )
 
 
 @pytest.mark.parametrize("failing", [False, True])
@@ -54,9 +56,9 @@ def test_ratio_runs_with_one_thread_and_restores_the_number(clock: FakeClock, fa
     try:
         if failing:
             with pytest.raises(StopIteration):
-                trial.ratio(clock.work(1.0), clock.work(1.0), 2)
+                selftest.cpu_time_ratio(clock.work(1.0), clock.work(1.0), 2)
         else:
-            trial.ratio(clock.work(1.0), clock.work(1.0), 1)
+            selftest.cpu_time_ratio(clock.work(1.0), clock.work(1.0), 1)
         assert (clock.threads, torch.get_num_threads()) == ({1}, 2)
     finally:
         torch.set_num_threads(before)

@@ -20,7 +20,7 @@ def test_top_k_by_blocks_is_torch_topk(fitting: int, rows: int, size: int, k: in
     x[torch.rand(rows, size, generator=dice) < 0.3] = -torch.inf
     before, k = x.clone(), min(k, size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "FITTING", fitting)
+        patch.setattr(module, "MAX_CACHED_NUMBERS", fitting)
         values, indices = topk(x, k)
     assert torch.equal(x, before)
     assert torch.equal(values, x.topk(k, -1).values)
@@ -33,7 +33,7 @@ def test_top_k_by_blocks_is_torch_topk(fitting: int, rows: int, size: int, k: in
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("fitting", [0, 10**6])
 def test_top_k_by_blocks_finds_nan(monkeypatch: pytest.MonkeyPatch, fitting: int, k: int) -> None:
-    monkeypatch.setattr(module, "FITTING", fitting)
+    monkeypatch.setattr(module, "MAX_CACHED_NUMBERS", fitting)
     x = torch.randn(20, 4000)
     x[3, 17] = torch.nan
     assert topk(x, k)[0].isnan().any()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard import nn
 from regard.errors import UserError
-from regard.fast import quicken
+from regard.fast import accelerate
 from regard.models import MODELS, build
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets, search
 from regard.synthetic.translation import generate_corpus
@@ -96,7 +96,7 @@ def test_a_patched_decoder_method_is_used_in_training(
     recipe: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    model = quicken(build(recipe, 20, 20, size=16, layers=1, dropout=0.0))
+    model = accelerate(build(recipe, 20, 20, size=16, layers=1, dropout=0.0))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     source, lengths, target = torch.randint(4, 20, (3, 5)), torch.tensor([5, 4, 2]), torch.randint(4, 20, (3, 6))

@@ -16,8 +16,8 @@ from support.fast_models import randomize
 from support.search import LENGTH_OPTIONS, assert_same_hypotheses, make_sources, reference_search
 from torch import Tensor, nn
 
-from regard.fast import quicken
-from regard.fast.decoding.numpy_search import LONGEST, Record, record_step
+from regard.fast import accelerate
+from regard.fast.decoding.numpy_search import MAX_TARGET_LENGTH, SearchTrace, record_step
 from regard.models import Seq2Seq, build
 from regard.search import BeamSearch, Hypothesis, SearchOptions, search
 from regard.search.beam import find_fast_search_obstacle
@@ -44,7 +44,7 @@ def check_search(models: Any, source: Tensor, lengths: Tensor, **options: Any) -
 @pytest.mark.parametrize(("name", "beam"), each_value(translation_recipes(), [1, 4]))
 def test_numpy_search_finds_the_reference_hypotheses(name: str, beam: int, seed: int) -> None:
     options: dict[str, Any] = {"beam": beam, "n_best": min(beam, 2), "max_length": 9}
-    check_search(quicken(make_model(name, seed)), *make_sources(9, 1, 5, 3), **options)
+    check_search(accelerate(make_model(name, seed)), *make_sources(9, 1, 5, 3), **options)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_options_unknown_to_the_numpy_search_use_the_reference(
         ({}, [3], True, "constraints"),
         ({"no_repeat": 2}, [3], False, "constraints"),
         ({"coverage_penalty": 0.1}, [3], False, "coverage penalty"),
-        ({"max_length": LONGEST + 1}, [3], False, str(LONGEST)),
+        ({"max_length": MAX_TARGET_LENGTH + 1}, [3], False, str(MAX_TARGET_LENGTH)),
     ],
 )
 def test_reason_why_no_faster_search_runs_is_known(
@@ -167,11 +167,11 @@ def test_search_and_decoder_do_not_overwrite_each_others_tensors(table: Tensor, 
 
 
 def test_attention_of_finished_sentences_is_not_stored() -> None:
-    record = Record(100, 2, 50)
+    record = SearchTrace(100, 2, 50)
     for who in (np.arange(100), np.array([7])):
         chosen = (np.zeros((len(who), 2)), *np.zeros((2, len(who), 2), np.int64))
         record_step(record, who, chosen, torch.ones(2 * len(who), 50))
-    assert [one.seen.shape for one in record.looks] == [(1, 100, 2, 50), (1, 1, 2, 50)]
+    assert [one.weights.shape for one in record.attention] == [(1, 100, 2, 50), (1, 1, 2, 50)]
 
 
 @pytest.mark.parametrize("options", [{"prefix": [[]]}, {"prefix": []}, {"force": [[]]}], ids=str)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.fast.decoding.shortlist import narrowed
+from regard.fast.decoding.shortlist import restrict_vocabulary
 from regard.models import Seq2Seq, build
 from regard.models.base import Decoder
 from regard.search import Phrase, search, search_restricted
@@ -119,7 +119,7 @@ def test_constraints_hold_inside_and_outside_the_shortlist() -> None:
 def test_a_model_with_a_shortlist_shares_all_other_weights(name: str) -> None:
     model = make_model(name)
     whole = [weights.clone() for weights in model.parameters()]
-    narrow = narrowed(model, [*range(4), *SHORTLIST])
+    narrow = restrict_vocabulary(model, [*range(4), *SHORTLIST])
     own = {weights.data_ptr() for weights in model.parameters()}
     cut = [weights for weights in narrow.decoder.parameters() if weights.data_ptr() not in own]
     assert {len(weights) for weights in cut} == {4 + len(SHORTLIST)}
@@ -130,7 +130,7 @@ def test_a_model_with_a_shortlist_shares_all_other_weights(name: str) -> None:
 
 def test_a_shortlist_search_leaves_the_model_in_training_mode() -> None:
     model = deepcopy(make_model("luong")).train()
-    assert narrowed(model, [0, 1, 2, 3, 9]).training
+    assert restrict_vocabulary(model, [0, 1, 2, 3, 9]).training
     search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, beam=2)
     assert all(part.training for part in model.modules())
 

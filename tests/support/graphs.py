@@ -5,19 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.fast.cuda_graphs.function import Graph, TensorFunction, differentiated, keep
-from regard.fast.cuda_graphs.pool import Places
+from regard.fast.cuda_graphs.function import ForwardBackwardGraph, TensorFunction, compute_gradients, copy_results
+from regard.fast.cuda_graphs.pool import StaticBuffers
 
 
-class EagerGraph(Graph):
+class EagerGraph(ForwardBackwardGraph):
     """Calls the function itself, reading and writing the same static buffers as a captured graph."""
 
-    def tried(self, function: TensorFunction) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
+    def run_once(self, function: TensorFunction) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
         outputs = function(*self.inputs)
         came = [torch.zeros_like(one) if one.requires_grad else None for one in outputs]
-        return outputs, differentiated(outputs, self.inputs, came)
+        return outputs, compute_gradients(outputs, self.inputs, came)
 
-    def record(self, function: TensorFunction, places: Places) -> Graph:
+    def record(self, function: TensorFunction, buffers: StaticBuffers) -> ForwardBackwardGraph:
         self.function = function
         self.forward, self.backward = self.ahead, self.back
         return self
@@ -25,7 +25,7 @@ class EagerGraph(Graph):
     def ahead(self) -> None:
         with torch.enable_grad():
             self.found = self.function(*self.inputs)
-        keep(self.outputs, self.found)
+        copy_results(self.outputs, self.found)
 
     def back(self) -> None:
-        keep(self.slopes, differentiated(self.found, self.inputs, self.came))
+        copy_results(self.input_grads, compute_gradients(self.found, self.inputs, self.output_grads))

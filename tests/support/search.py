@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.fast.decoding.kv_cache import CHUNK
+from regard.fast.decoding.kv_cache import MIN_FREE_POSITIONS
 from regard.models import Seq2Seq
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets
 
 Hypotheses = list[list[Hypothesis]]
 # Search options for three sources and a beam of 4; the first two matter most to a decoder with a KV cache.
 SEARCH_OPTIONS: list[dict[str, Any]] = [
-    {"min_length": 2 * CHUNK, "max_length": 2 * CHUNK},
+    {"min_length": 2 * MIN_FREE_POSITIONS, "max_length": 2 * MIN_FREE_POSITIONS},
     {"coverage_penalty": 0.3, "n_best": 3, "min_length": 6},
     {"attention": False, "length_penalty": 0.0},
     {"prefix": [[5, 9], [], [7]], "no_repeat": 2},

@@ -18,7 +18,7 @@ from regard.cli.options import EngineOptions
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.errors import UserError
-from regard.export.ctranslate2 import VMAP, spelt
+from regard.export.ctranslate2 import VMAP, token_names
 from regard.models.bahdanau2015 import BahdanauDecoder
 from regard.models.base import Decoder
 from regard.runs import Run
@@ -83,7 +83,7 @@ def test_exported_model_writes_only_tokens_of_its_shortlist(tmp_path: Path) -> N
         "few": Shortlist(list(range(4)), {5: [6, 8], 7: [10], 9: [12, 14], 11: [16], 12: [17, 18]}),
     }.items():
         shutil.copytree(tmp_path / "free", tmp_path / name)
-        (tmp_path / name / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)))
+        (tmp_path / name / VMAP).write_text(shortlist.format_vmap(token_names(source), token_names(target)))
         for one in SOURCES:  # one at a time: sources of a batch share their lists
             for found, expected in zip(
                 CTranslate2Model(tmp_path / name).search([one], options), free.search([one], options), strict=True

@@ -16,9 +16,9 @@ import torch
 
 from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
 from benchmarks.peers.workloads import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, ModelSizes, Workload
-from regard.fast import quicken
-from regard.fast.decoding.int8_model import lacking, quantize_model
-from regard.fast.kernels.fp16 import halved
+from regard.fast import accelerate
+from regard.fast.decoding.int8_model import find_int8_obstacle, quantize_model
+from regard.fast.kernels.fp16 import use_fp16_gemm
 from regard.models import Seq2Seq, build
 from regard.nn import LSTMCell, Recurrent
 from regard.recipes import TrainingSettings
@@ -35,7 +35,7 @@ def build_run(work: Workload) -> Run | None:
     """Return a function that runs the workload with the engine of this process."""
     engine, *more = sys.argv[1].split("-")
     listed, precision = SHORTLIST in more, INT8 if INT8 in more else "fp32"
-    model = quicken(build_model(work.model, work.sizes))
+    model = accelerate(build_model(work.model, work.sizes))
     if work.task == "train":
         return make_training_run(model, work, "mixed" in more) if engine == "torch" else None
     if engine == "ctranslate2":
@@ -43,7 +43,7 @@ def build_run(work: Workload) -> Run | None:
     if engine == "onnx":
         return make_decoding_run(open_onnx_model(model.eval(), precision), work, listed)
     if precision == INT8:
-        return None if lacking(model) else make_decoding_run(quantize_model(model.eval()), work, listed)
+        return None if find_int8_obstacle(model) else make_decoding_run(quantize_model(model.eval()), work, listed)
     return make_decoding_run(model.eval(), work, listed)
 
 
@@ -92,7 +92,7 @@ def open_onnx_model(model: Seq2Seq, precision: str) -> Any:
         export(model, Path(folder), precision == INT8)
         opened = OnnxModel(model, Path(folder))
         for one in (opened, opened.single):
-            one.narrowed([EOS])  # loaded now, since the folder is removed
+            one.restrict_vocabulary([EOS])  # loaded now, since the folder is removed
         return opened
 
 
@@ -116,7 +116,7 @@ def export_ctranslate2(
     model: Seq2Seq, work: Workload, folder: Path, precision: str, with_shortlist: bool = False
 ) -> None:
     """Export a Transformer that never ends a target by itself to CTranslate2."""
-    from regard.export.ctranslate2 import VMAP, export, spelt
+    from regard.export.ctranslate2 import VMAP, export, token_names
 
     with torch.no_grad():
         # Random weights give logits around 0 to the words; 0 is never among the first of thousands.
@@ -125,7 +125,7 @@ def export_ctranslate2(
     export(model, pieces, pieces, folder, INT8 if precision == INT8 else None)
     if with_shortlist:
         written = Shortlist(list(range(len(SPECIAL_TOKENS))), work.make_shortlist()).format_vmap(
-            spelt(pieces), spelt(pieces)
+            token_names(pieces), token_names(pieces)
         )
         (folder / VMAP).write_text(written, encoding="utf-8")
 
@@ -137,7 +137,7 @@ def make_training_run(model: Seq2Seq, work: Workload, mixed: bool) -> Run:
     target_in, target_out = targets[:, :-1], targets[:, 1:]
 
     def loss() -> Any:
-        with halved() if mixed else nullcontext():
+        with use_fp16_gemm() if mixed else nullcontext():
             return model.loss_sum(sources, lengths, target_in, target_out) / work.tokens
 
     return make_update_run(adam, loss)

@@ -13,7 +13,7 @@ import onnxruntime
 import torch
 from torch import Tensor
 
-from regard.export.onnx.decoder_states import ENCODER, SHARED, STEP, Mould, laid, sample
+from regard.export.onnx.decoder_states import ENCODER, SHARED, STEP, StateTemplate, make_example_state, make_head_major
 from regard.models import Seq2Seq
 from regard.nn import Attended
 
@@ -22,52 +22,51 @@ State = dict[str, Array]
 
 
 class OnnxModel:
-    """Reads sources, as a `Seq2Seq` does; its decoder is an `OnnxDecoder`."""
+    """Encoder and decoder in onnxruntime, with the interface of a `Seq2Seq`."""
 
     def __init__(self, model: Seq2Seq, folder: Path, threads: int | None = None) -> None:
-        """`model` is the readable one that the graphs in the folder were made of."""
-        self.made_of = model, folder
-        model = laid(model)
-        self.shape = Mould(sample(model))
+        """`model` is the one that the graphs in the folder were exported from."""
+        self.source = model, folder
+        model = make_head_major(model)
+        self.template = StateTemplate(make_example_state(model))
         self.step = folder / STEP
         self.threads = threads
-        self.encoder = session(folder / ENCODER, threads)
-        self.decoder = OnnxDecoder(model.decoder, self.shape, session(self.step, threads))
+        self.encoder = _make_session(folder / ENCODER, threads)
+        self.decoder = OnnxDecoder(model.decoder, self.template, _make_session(self.step, threads))
 
     @cached_property
     def single(self) -> OnnxModel:
-        """The same on one thread, for several searches at a time."""
-        return self if self.threads == 1 else OnnxModel(*self.made_of, threads=1)
+        """This model on one thread, for parallel searches."""
+        return self if self.threads == 1 else OnnxModel(*self.source, threads=1)
 
     def encode(self, source: Tensor, lengths: Tensor) -> State:
-        """The state before the first token of sources B,S."""
-        found = self.encoder.run(None, {"source": source.numpy(), "lengths": lengths.numpy()})
-        return dict(zip(self.shape.names, found, strict=True))
+        """Return the state before the first token of sources (B, S)."""
+        outputs = self.encoder.run(None, {"source": source.numpy(), "lengths": lengths.numpy()})
+        return dict(zip(self.template.names, outputs, strict=True))
 
-    def narrowed(self, words: Sequence[int]) -> OnnxModel:
-        """The same model, which reads and writes the given target ids only, and calls them 0, 1, …"""
-        step, rows = self.opened
+    def restrict_vocabulary(self, token_ids: Sequence[int]) -> OnnxModel:
+        """Return a model that reads and writes the given target ids only, numbered from 0."""
+        step, output_rows = self.open_step
         other = copy.copy(self)
-        given = {name: some.of(words) for name, some in rows.items()}
-        other.decoder = OnnxDecoder(self.decoder.decoder, self.shape, step, given, torch.tensor(words))
+        inputs = {name: some.select(token_ids) for name, some in output_rows.items()}
+        other.decoder = OnnxDecoder(self.decoder.decoder, self.template, step, inputs, torch.tensor(token_ids))
         return other
 
     @cached_property
-    def opened(self) -> tuple[onnxruntime.InferenceSession, dict[str, Any]]:
-        """A step to which its output layer is given, and all rows of that."""
-        from regard.export.onnx.graph_passes import opened
+    def open_step(self) -> tuple[onnxruntime.InferenceSession, dict[str, Any]]:
+        """Session of the step graph with its output layer as inputs, and the weights of these inputs."""
+        from regard.export.onnx.graph_passes import open_output_layer
 
-        graph, rows = opened(self.step)
-        return session(graph, self.threads), rows
+        graph, output_rows = open_output_layer(self.step)
+        return _make_session(graph, self.threads), output_rows
 
 
 class OnnxDecoder:
-    """The face of every decoder towards a search; its states are the arrays of the readable one's, by their names.
+    """Decoder interface for searches; its states are NumPy arrays by name.
 
-    They are NumPy's, as onnxruntime gives and takes them: tensors made of them, and back, would take a while in each
-    step. What the hypotheses of a source share stays where it is when they change places, as the graph's inputs say.
-    What is `given` goes into every step. Where tokens are those of some words alone, `words` are what the graph calls
-    them.
+    Converting them to tensors and back would take a while in each step. Arrays that hypotheses of a source share stay
+    where they are when beams are reordered. `output_layer` is passed to every step. `token_ids` are the ids of a
+    restricted vocabulary.
     """
 
     supports_shared_memory = True
@@ -75,78 +74,83 @@ class OnnxDecoder:
     def __init__(
         self,
         decoder: Any,
-        shape: Mould,
+        template: StateTemplate,
         step: onnxruntime.InferenceSession,
-        given: Mapping[str, Any] | None = None,
-        words: Tensor | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        token_ids: Tensor | None = None,
     ) -> None:
         self.decoder = decoder
         self.alignment_head = decoder.alignment_head
-        self.shape = shape
+        self.template = template
         self.session = step
-        self.given = given or {}
-        self.words = words
-        self.outputs = [one.name for one in step.get_outputs()]
-        self.staying = {one.name for one in step.get_inputs() if one.shape and one.shape[0] == SHARED}
+        self.output_layer = inputs or {}
+        self.token_ids = token_ids
+        self.outputs = [tensor_info.name for tensor_info in step.get_outputs()]
+        self.shared_names = {
+            tensor_info.name
+            for tensor_info in step.get_inputs()
+            if tensor_info.shape and tensor_info.shape[0] == SHARED
+        }
 
     def start(self, encoded: State) -> State:
-        """What was read is the first state already."""
+        """Return the encoder's state, which is the initial one."""
         return encoded
 
     def step(self, state: State, tokens: Tensor) -> tuple[Tensor, State, Attended | None]:
-        """Tokens B -> log-probabilities B,V, the new state, attention over the source."""
-        read = tokens if self.words is None else self.words[tokens]
-        given = {"tokens": read.numpy(), **self.given, **state}
-        found = dict(zip(self.outputs, self.session.run(None, given), strict=True))
-        log_probs, look = torch.from_numpy(found.pop("log_probs")), found.pop("attention", None)
-        after = state | {name.removeprefix("new."): leaf for name, leaf in found.items()}
-        if look is None:
-            return log_probs, after, None
-        weights = torch.from_numpy(look)[:, None]
-        return log_probs, after, Attended(weights[..., :0], weights)
+        """Take one step: tokens (B,) -> log-probabilities (B, V), the new state, and attention."""
+        token_ids = tokens if self.token_ids is None else self.token_ids[tokens]
+        inputs = {"tokens": token_ids.numpy(), **self.output_layer, **state}
+        outputs = dict(zip(self.outputs, self.session.run(None, inputs), strict=True))
+        log_probs, attention = torch.from_numpy(outputs.pop("log_probs")), outputs.pop("attention", None)
+        new_state = state | {name.removeprefix("new."): array for name, array in outputs.items()}
+        if attention is None:
+            return log_probs, new_state, None
+        weights = torch.from_numpy(attention)[:, None]
+        return log_probs, new_state, Attended(weights[..., :0], weights)
 
-    def select(self, state: State, rows: Tensor) -> State:
-        """The rows of a state, in any order."""
-        return {name: leaf.take(rows.numpy(), 0) for name, leaf in state.items()}
+    def select(self, state: State, output_rows: Tensor) -> State:
+        """Select rows of a state."""
+        return {name: array.take(output_rows.numpy(), 0) for name, array in state.items()}
 
     def expand_beams(self, state: State, width: int) -> State:
-        """Every row so many times, but for what they share."""
-        return self.moved(state, lambda leaf: leaf.repeat(width, 0))
+        """Repeat each row, except for shared arrays."""
+        return self._map_unshared(state, lambda array: array.repeat(width, 0))
 
-    def reorder_beams(self, state: State, rows: Tensor) -> State:
-        """The rows in another order, in which each stays within its source."""
-        return self.moved(state, lambda leaf: leaf.take(rows.numpy(), 0))
+    def reorder_beams(self, state: State, output_rows: Tensor) -> State:
+        """Reorder rows within their sources."""
+        return self._map_unshared(state, lambda array: array.take(output_rows.numpy(), 0))
 
-    def keep_rows(self, state: State, rows: Tensor, sources: Tensor) -> State:
-        """Some rows, and what is shared of the sources that are left."""
-        return {name: leaf.take((sources if name in self.staying else rows).numpy(), 0) for name, leaf in state.items()}
+    def keep_rows(self, state: State, output_rows: Tensor, sources: Tensor) -> State:
+        """Keep some rows, and the given sources."""
+        return {
+            name: array.take((sources if name in self.shared_names else output_rows).numpy(), 0)
+            for name, array in state.items()
+        }
 
-    def moved(self, state: State, change: Callable[[Array], Array]) -> State:
-        """A state with other rows of all that is not shared."""
-        return {name: leaf if name in self.staying else change(leaf) for name, leaf in state.items()}
+    def _map_unshared(self, state: State, change: Callable[[Array], Array]) -> State:
+        return {name: array if name in self.shared_names else change(array) for name, array in state.items()}
 
     def concat_states(self, state: State, other: State) -> State:
-        """The rows of a state, and behind them those of another."""
-        return self.named(self.decoder.concat_states(self.spelt(state), self.spelt(other)))
+        """Concatenate two states."""
+        return self._from_state(self.decoder.concat_states(self._to_state(state), self._to_state(other)))
 
     def trim_padding(self, state: State, source: int, target: int) -> State:
-        """A state without padding: no row has more source positions, or tokens behind it, than this."""
-        return self.named(self.decoder.trim_padding(self.spelt(state), source, target))
+        """Trim the padding behind sources and before targets."""
+        return self._from_state(self.decoder.trim_padding(self._to_state(state), source, target))
 
-    def spelt(self, state: State) -> Any:
-        """As the readable decoder knows it."""
-        return self.shape.spelt({name: torch.from_numpy(leaf) for name, leaf in state.items()})
+    def _to_state(self, state: State) -> Any:
+        """Return the state of the reference decoder."""
+        return self.template.from_names({name: torch.from_numpy(array) for name, array in state.items()})
 
-    def named(self, state: Any) -> State:
-        """And back."""
-        return {name: leaf.numpy() for name, leaf in self.shape.named(state).items()}
+    def _from_state(self, state: Any) -> State:
+        return {name: array.numpy() for name, array in self.template.to_names(state).items()}
 
 
-def session(graph: Path | bytes, threads: int | None) -> onnxruntime.InferenceSession:
-    """A graph, ready to run, on so many threads; None: as many as PyTorch uses."""
+def _make_session(graph: Path | bytes, threads: int | None) -> onnxruntime.InferenceSession:
+    """Return a session on some threads, or on as many as PyTorch uses."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or torch.get_num_threads()
     options.log_severity_level = 3
-    # Between two steps the search is PyTorch's, whose threads want the cores that waiting ones would keep busy.
+    # Between steps the search runs in PyTorch, whose threads need the cores that spinning threads would occupy.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

@@ -24,78 +24,82 @@ from regard.export.onnx.decoder_states import (
     SHARED,
     STEP,
     B,
-    Mould,
     S,
+    StateTemplate,
     W,
-    begun,
-    laid,
-    sample,
+    initial_state,
+    make_example_state,
+    make_head_major,
 )
-from regard.export.onnx.graph_passes import fold, spell_out, untie
-from regard.fast.training.rnn_layer import kind
+from regard.export.onnx.graph_passes import decompose_layer_norms, fold, untie_gemm_weights
+from regard.fast.training.rnn_layer import cell_kind
 from regard.models import Seq2Seq, decoder_state
 from regard.nn import Memory, Recurrent, State, state_tensors
 from regard.nn.recurrent import ElmanCell, GRUCell, LSTMCell, unroll_cell
 
-ROWS, PLACES, WRITTEN = map(torch.export.Dim, ("rows", "places", "written"))
-SOURCES = torch.export.Dim(SHARED)
-BEAM = 3  # hypotheses of a source to trace with
+ROW_DIM, SOURCE_DIM, TARGET_DIM = map(torch.export.Dim, ("rows", "places", "written"))
+SHARED_DIM = torch.export.Dim(SHARED)
+TRACED_BEAM = 3  # hypotheses per source in the traced example
 
 
-class Reading(nn.Module):
-    """Source ids B,S and lengths B -> the tensors of the state before the first token."""
+class EncoderGraph(nn.Module):
+    """Source ids (B, S) and lengths (B,) -> the tensors of the initial state."""
 
     def __init__(self, model: Seq2Seq) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """Encodes and starts."""
-        return tuple(decoder_state.distinct_tensors(begun(self.model, source, lengths)).values())
+        """Encode, and return the tensors of the initial state."""
+        return tuple(decoder_state.distinct_tensors(initial_state(self.model, source, lengths)).values())
 
 
-class Stepping(nn.Module):
-    """Tokens B and the tensors of a state -> log-probabilities B,V, attention B,S, and the tensors that it changed."""
+class StepGraph(nn.Module):
+    """Tokens (B,) and state tensors -> log-probabilities (B, V), attention (B, S), and the changed state tensors."""
 
     def __init__(self, decoder: Any, state: Any, changing: Sequence[str]) -> None:
         super().__init__()
         self.decoder = decoder
-        self.state = state  # one that every other is made like
+        self.state = state  # template of the other states
         self.changing = changing
 
-    def forward(self, tokens: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
-        """One step."""
-        state = decoder_state.replace_distinct_tensors(self.state, leaves)
+    def forward(self, tokens: Tensor, *state_tensors: Tensor) -> tuple[Tensor, ...]:
+        """Take one step."""
+        state = decoder_state.replace_distinct_tensors(self.state, state_tensors)
         log_probs, after, attended = self.decoder.step(state, tokens)
-        look = [] if attended is None else [attended.dense(source_size(state))[:, 0]]
+        attention = [] if attended is None else [attended.dense(_source_length(state))[:, 0]]
         changed = decoder_state.distinct_tensors(after)
-        return log_probs, *look, *(changed[name] for name in self.changing)
+        return log_probs, *attention, *(changed[name] for name in self.changing)
 
 
 @torch.no_grad()
-def changing(decoder: Any, state: Any) -> list[str]:
-    """The names of what a step changes in a state; the rest is known of the source and stays."""
+def _find_changed_names(decoder: Any, state: Any) -> list[str]:
+    """Return the names of the state tensors that a step changes; the others depend on the source only."""
     tokens = torch.zeros(len(next(decoder_state.tensors(state))), dtype=torch.long)
     _, after, _ = decoder.step(state, tokens)
     before = {id(leaf) for leaf in decoder_state.tensors(state)}
     return [name for name, leaf in decoder_state.distinct_tensors(after).items() if id(leaf) not in before]
 
 
-def source_size(state: Any) -> int:
-    """How many source positions a state knows of."""
+def _source_length(state: Any) -> int:
+    """Return the number of source positions of a state."""
     if isinstance(state, Memory):
         return state.mask.shape[1]
     branches = state if isinstance(state, list | tuple) else ()
-    return next((size for size in map(source_size, branches) if size), 0)
+    return next((size for size in map(_source_length, branches) if size), 0)
 
 
-def dynamic(model: Any) -> dict[str, dict[int, Any]]:
-    """Which sizes of a state's tensors change, by name: found by changing what they depend on."""
+def _dynamic_axes(model: Any) -> dict[str, dict[int, Any]]:
+    """Return the dynamic axes of state tensors by name, found by varying source and target lengths."""
     shapes = [
         {name: leaf.shape for name, leaf in decoder_state.distinct_tensors(state).items()}
-        for state in (sample(model), sample(model, places=S + 1), sample(model, written=W + 1))
+        for state in (
+            make_example_state(model),
+            make_example_state(model, source_length=S + 1),
+            make_example_state(model, num_tokens=W + 1),
+        )
     ]
-    names = (ROWS, PLACES, WRITTEN)
+    names = (ROW_DIM, SOURCE_DIM, TARGET_DIM)
     found: dict[str, dict[int, Any]] = {}
     for leaf, shape in shapes[0].items():
         found[leaf] = {0: names[0]}
@@ -105,38 +109,40 @@ def dynamic(model: Any) -> dict[str, dict[int, Any]]:
 
 
 def export(model: Seq2Seq, folder: Path, int8: bool = False) -> None:
-    """Writes both graphs; with `int8` the weights of matrix products are bytes, a scale for each column."""
-    own = laid(copy.deepcopy(model).cpu().float()).eval()
-    for module in own.modules():
+    """Write both graphs; with `int8` matrix weights are int8 with one scale per column."""
+    exported = make_head_major(copy.deepcopy(model).cpu().float()).eval()
+    for module in exported.modules():
         if isinstance(module, Recurrent):
-            module.unroll = whole
+            module.unroll = run_as_op
     folder.mkdir(parents=True, exist_ok=True)
     source, lengths = torch.full((B, S), 4), torch.full((B,), S)
-    state = sample(own)
-    changed, sizes = changing(own.decoder, state), dynamic(own)
-    if own.decoder.supports_shared_memory:  # hypotheses of one source look at it together
-        sizes |= {name: {**sizes[name], 0: SOURCES} for name in Mould(state).staying & sizes.keys()}
-        state = own.decoder.expand_beams(state, BEAM)
-    leaves = decoder_state.distinct_tensors(state)
-    reading = Graph(["source", "lengths"], list(leaves), ({0: ROWS, 1: PLACES}, {0: ROWS}))
-    reading.write(Reading(own), (source, lengths), folder / ENCODER, int8)
-    look = ["attention"] if source_size(state) else []
-    shapes = ({0: ROWS}, tuple(sizes[name] for name in leaves))
-    stepping = Graph(["tokens", *leaves], ["log_probs", *look, *(f"new.{name}" for name in changed)], shapes)
-    tokens = torch.full((B * BEAM if own.decoder.supports_shared_memory else B,), 4)
-    stepping.write(Stepping(own.decoder, state, changed), (tokens, *leaves.values()), folder / STEP, int8)
+    state = make_example_state(exported)
+    changed, sizes = _find_changed_names(exported.decoder, state), _dynamic_axes(exported)
+    if exported.decoder.supports_shared_memory:  # hypotheses share the memory of their source
+        sizes |= {name: {**sizes[name], 0: SHARED_DIM} for name in StateTemplate(state).shared_names & sizes.keys()}
+        state = exported.decoder.expand_beams(state, TRACED_BEAM)
+    state_tensors = decoder_state.distinct_tensors(state)
+    reading = GraphSignature(["source", "lengths"], list(state_tensors), ({0: ROW_DIM, 1: SOURCE_DIM}, {0: ROW_DIM}))
+    reading.write(EncoderGraph(exported), (source, lengths), folder / ENCODER, int8)
+    attention = ["attention"] if _source_length(state) else []
+    shapes = ({0: ROW_DIM}, tuple(sizes[name] for name in state_tensors))
+    stepping = GraphSignature(
+        ["tokens", *state_tensors], ["log_probs", *attention, *(f"new.{name}" for name in changed)], shapes
+    )
+    tokens = torch.full((B * TRACED_BEAM if exported.decoder.supports_shared_memory else B,), 4)
+    stepping.write(StepGraph(exported.decoder, state, changed), (tokens, *state_tensors.values()), folder / STEP, int8)
 
 
-class Graph(NamedTuple):
-    """How a graph is called: its inputs and outputs by name, and which of the inputs' sizes change."""
+class GraphSignature(NamedTuple):
+    """Names of the inputs and outputs of a graph, and the dynamic axes of its inputs."""
 
     inputs: list[str]
     outputs: list[str]
     shapes: Any
 
     def write(self, module: nn.Module, arguments: tuple[Tensor, ...], path: Path, int8: bool) -> None:
-        """Traces a module and writes it to a file."""
-        with quiet(), torch.no_grad():
+        """Export a module to a file."""
+        with _silence_exporter(), torch.no_grad():
             program = torch.onnx.export(
                 module.eval(),
                 arguments,
@@ -144,34 +150,34 @@ class Graph(NamedTuple):
                 input_names=self.inputs,
                 output_names=self.outputs,
                 dynamic_shapes=self.shapes,
-                custom_translation_table=TRANSLATIONS,
+                custom_translation_table=TRANSLATION_TABLE,
                 verbose=False,
             )
             assert program is not None
             made = program.model_proto
-            del made.graph.value_info[:]  # sizes that the exporter guessed, some of them wrongly
-            spell_out(made.graph)
+            del made.graph.value_info[:]  # shapes that the exporter inferred, some of them wrongly
+            decompose_layer_norms(made.graph)
             if int8:
-                fold(made)  # weights that only a run computes are not quantised
-                untie(made.graph)
+                fold(made)  # weights that are computed in the graph would not be quantized
+                untie_gemm_weights(made.graph)
             onnx.save(made, path)
             if int8:
-                thin = vectors(made)
-                # Seven bits: older x86 processors add up products of eight in sixteen, where they are cut off.
+                thin = _matvec_nodes(made)
+                # Seven bits: x86 CPUs without VNNI add products of int8 in int16, which saturates.
                 quantize_dynamic(
                     path, path, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True, nodes_to_exclude=thin
                 )
 
 
-def vectors(made: Any) -> list[str]:
-    """The products with a single vector, as v_a of a concat score: onnxruntime has none of them in bytes."""
+def _matvec_nodes(made: Any) -> list[str]:
+    """Return the products with a single vector, such as v_a of a concat score, which onnxruntime has not in int8."""
     single = {weight.name for weight in made.graph.initializer if len(weight.dims) < 2 or 1 in weight.dims}
     return [node.name for node in made.graph.node if node.op_type == "MatMul" and single.intersection(node.input)]
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """The exporter says much that nobody can act on."""
+def _silence_exporter() -> Iterator[None]:
+    """Suppress warnings and log messages of the exporter."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -182,30 +188,30 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-op: Any = opset18  # its types know of tensors alone; it takes plain lists too
+op: Any = opset18  # typed for tensors only, but takes lists too
 
 
 @torch.library.custom_op("regard::layer", mutates_args=())
-def layer(x: Tensor, lengths: Tensor, weights: list[Tensor], kind: str) -> list[Tensor]:
-    """Outputs B,S,H of a cell over x B,S,I, and the tensors of its last state, B,H each.
+def rnn_layer(x: Tensor, lengths: Tensor, weights: list[Tensor], kind: str) -> list[Tensor]:
+    """Return outputs (B, S, H) of a cell over x (B, S, I), and the tensors (B, H) of its last state.
 
-    `weights` are those of a cell in their order; the only use of what stands here is to be translated to ONNX.
+    `weights` are those of a cell in their order. This implementation exists to be translated to ONNX.
     """
-    cell = CELLS[kind](weights[0].shape[1], weights[1].shape[1])
+    cell = CELL_TYPES[kind](weights[0].shape[1], weights[1].shape[1])
     for parameter, weight in zip(cell.parameters(), weights, strict=True):
         parameter.data = weight
     outputs, last = unroll_cell(cell, x, lengths, None)
     return [outputs, *(part.clone() for part in state_tensors(last))]
 
 
-@layer.register_fake
+@rnn_layer.register_fake
 def _(x: Tensor, lengths: Tensor, weights: list[Tensor], kind: str) -> list[Tensor]:
     size = weights[1].shape[1]
     tracks = LSTMCell.num_state_tensors if kind == "lstm" else 1
     return [x.new_empty(x.shape[0], x.shape[1], size), *(x.new_empty(x.shape[0], size) for _ in range(tracks))]
 
 
-CELLS: dict[str, Any] = {
+CELL_TYPES: dict[str, Any] = {
     "elman": ElmanCell,
     "lstm": LSTMCell,
     "gru-paper": GRUCell,
@@ -213,24 +219,24 @@ CELLS: dict[str, Any] = {
 }
 
 
-def whole(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
-    """Unrolls a cell in one operation; a fast path of `regard.nn.recurrent.unroll_cell`."""
+def run_as_op(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None) -> tuple[Tensor, State]:
+    """Run a cell as one operation; a twin of `regard.nn.recurrent.unroll_cell`."""
     if initial is not None:
         return unroll_cell(cell, x, lengths, initial)
-    outputs, *last = layer(x, lengths, list(cell.parameters()), kind(cell))
+    outputs, *last = rnn_layer(x, lengths, list(cell.parameters()), cell_kind(cell))
     return outputs, last[0] if len(last) == 1 else tuple(last)
 
 
-def translated(x: Any, lengths: Any, weights: Any, kind: str) -> Any:
-    """The operation `layer` in ONNX, for its exporter."""
-    W, R, b, c = (GATES[kind](weight) for weight in weights)
+def _to_onnx(x: Any, lengths: Any, weights: Any, kind: str) -> Any:
+    """Translate the operation to ONNX, for the exporter."""
+    W, R, b, c = (GATE_ORDERS[kind](weight) for weight in weights)
     size = weights[1].shape[1]
     inputs = (
         op.Transpose(x, perm=[1, 0, 2]),
         op.Unsqueeze(W, [0]),
         op.Unsqueeze(R, [0]),
         op.Unsqueeze(op.Concat(b, c, axis=0), [0]),
-        op.Cast(lengths, to=INT32),
+        op.Cast(lengths, to=ONNX_INT32),
     )
     if kind == "lstm":
         Y, *last = op.LSTM(*inputs, hidden_size=size)
@@ -242,24 +248,29 @@ def translated(x: Any, lengths: Any, weights: Any, kind: str) -> Any:
     return [outputs, *(op.Squeeze(part, [0]) for part in last)]
 
 
-def of_lstm(weight: Any) -> Any:
-    """Gates i, f, g, o in ONNX's order i, o, f, g."""
+def _reorder_lstm(weight: Any) -> Any:
+    """Reorder gates i, f, g, o to ONNX's order i, o, f, g."""
     i, f, g, o = op.Split(weight, num_outputs=4, axis=0)
     return op.Concat(i, o, f, g, axis=0)
 
 
-def of_torch_gru(weight: Any) -> Any:
-    """Gates r, z, n in ONNX's order z, r, n."""
+def _reorder_torch_gru(weight: Any) -> Any:
+    """Reorder gates r, z, n to ONNX's order z, r, n."""
     r, z, n = op.Split(weight, num_outputs=3, axis=0)
     return op.Concat(z, r, n, axis=0)
 
 
-def of_paper_gru(weight: Any) -> Any:
-    """The same; ONNX's z keeps the old state, the paper's lets the new one in: 1 − σ(z) = σ(−z)."""
+def _reorder_paper_gru(weight: Any) -> Any:
+    """Reorder gates; ONNX's z keeps the old state, the paper's takes the new one: 1 − σ(z) = σ(−z)."""
     r, z, n = op.Split(weight, num_outputs=3, axis=0)
     return op.Concat(op.Neg(z), r, n, axis=0)
 
 
-INT32 = 6  # as ONNX numbers its types
-GATES = {"elman": lambda weight: weight, "lstm": of_lstm, "gru-torch": of_torch_gru, "gru-paper": of_paper_gru}
-TRANSLATIONS: dict[Any, Any] = {torch.ops.regard.layer.default: translated}
+ONNX_INT32 = 6  # number of the type in ONNX
+GATE_ORDERS = {
+    "elman": lambda weight: weight,
+    "lstm": _reorder_lstm,
+    "gru-torch": _reorder_torch_gru,
+    "gru-paper": _reorder_paper_gru,
+}
+TRANSLATION_TABLE: dict[Any, Any] = {torch.ops.regard.layer.default: _to_onnx}

@@ -13,23 +13,27 @@ from onnx.reference import ReferenceEvaluator
 
 from regard.errors import UserError
 
-NORM = "LayerNormalization"
+LAYER_NORM = "LayerNormalization"
 
 
-def spell_out(graph: Any) -> None:
-    """Puts (x − mean) · 1/√(var + ε) · γ + β in the place of every layer norm over the last dimension."""
+def decompose_layer_norms(graph: Any) -> None:
+    """Replace every layer norm over the last dimension by (x − mean) · 1/√(var + ε) · γ + β.
+
+    onnxruntime's layer norm processes a row number by number; these ten operations use SIMD instructions. They are
+    chosen so that onnxruntime does not fuse them to its own operation again, as it does with a power and a quotient.
+    """
     nodes = list(graph.node)
     del graph.node[:]
     for node in nodes:
-        given = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        if node.op_type == NORM and given.get("axis", -1) == -1 and len(node.output) == 1:
-            graph.node.extend(spelt(graph, node, given.get("epsilon", 1e-5)))
+        given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+        if node.op_type == LAYER_NORM and given.get("axis", -1) == -1 and len(node.output) == 1:
+            graph.node.extend(_layer_norm_nodes(graph, node, given.get("epsilon", 1e-5)))
         else:
             graph.node.append(node)
 
 
-def spelt(graph: Any, node: Any, epsilon: float) -> Iterator[Any]:
-    """The operations that one is made of."""
+def _layer_norm_nodes(graph: Any, node: Any, epsilon: float) -> Iterator[Any]:
+    """Yield the operations that replace a layer norm."""
     (x, gamma, *beta), [out] = node.input, node.output
     last, small = f"{out}.last", f"{out}.epsilon"
     graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), last))
@@ -44,124 +48,130 @@ def spelt(graph: Any, node: Any, epsilon: float) -> Iterator[Any]:
         ("Reciprocal", (f"{out}.deviation",), f"{out}.inverse"),
         ("Mul", (f"{out}.centred", f"{out}.inverse"), f"{out}.normed"),
         ("Mul", (f"{out}.normed", gamma), f"{out}.scaled" if beta else out),
-        *(("Add", (f"{out}.scaled", one), out) for one in beta),
+        *(("Add", (f"{out}.scaled", attribute), out) for attribute in beta),
     ]
-    for kind, given, found in steps:
-        yield helper.make_node(kind, given, [found], name=f"{node.name}.{found}")
+    for kind, given, output_rows in steps:
+        yield helper.make_node(kind, given, [output_rows], name=f"{node.name}.{output_rows}")
 
 
-FOLDED = {"Cast", "Concat", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+FOLDABLE_OPS = {"Cast", "Concat", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 
 
-def fold(made: Any) -> None:
-    """Computes what is known beforehand, as turned or reordered weights; the exporter leaves it to every run."""
-    graph = made.graph
-    known = {weight.name: weight for weight in graph.initializer}
+def fold(onnx_model: Any) -> None:
+    """Compute constant subgraphs, such as transposed weights, which the exporter leaves in the graph."""
+    graph = onnx_model.graph
+    initializers = {weight.name: weight for weight in graph.initializer}
     for node in list(graph.node):
-        if node.op_type not in FOLDED or any(name and name not in known for name in node.input):
+        if node.op_type not in FOLDABLE_OPS or any(name and name not in initializers for name in node.input):
             continue
-        given = {name: numpy_helper.to_array(known[name]) for name in node.input if name}
-        for name, value in zip(node.output, computed(node, given, made.opset_import), strict=True):
-            known[name] = numpy_helper.from_array(np.array(value, order="C"), name)
-            graph.initializer.append(known[name])
+        constants = {name: numpy_helper.to_array(initializers[name]) for name in node.input if name}
+        for name, value in zip(node.output, _evaluate_node(node, constants, onnx_model.opset_import), strict=True):
+            initializers[name] = numpy_helper.from_array(np.array(value, order="C"), name)
+            graph.initializer.append(initializers[name])
         graph.node.remove(node)
-    spare(graph)
+    _drop_unused_weights(graph)
 
 
-def untie(graph: Any) -> None:
-    """Gives products weights of their own, turned: to quantise turns them in place, where words may be read, too."""
-    known = {weight.name: weight for weight in graph.initializer}
+def untie_gemm_weights(graph: Any) -> None:
+    """Give Gemm nodes their own transposed weights: quantization transposes in place, which would break embeddings."""
+    initializers = {weight.name: weight for weight in graph.initializer}
     for node in graph.node:
-        way = next((one for one in node.attribute if one.name == "transB" and one.i), None)
-        if node.op_type != "Gemm" or way is None or node.input[1] not in known:
+        transposed = next(
+            (attribute for attribute in node.attribute if attribute.name == "transB" and attribute.i), None
+        )
+        if node.op_type != "Gemm" or transposed is None or node.input[1] not in initializers:
             continue
-        name = f"{node.input[1]}.turned"
-        if name not in known:
-            turned = np.ascontiguousarray(numpy_helper.to_array(known[node.input[1]]).T)
-            known[name] = numpy_helper.from_array(turned, name)
-            graph.initializer.append(known[name])
-        node.input[1], way.i = name, 0
-    spare(graph)
+        name = f"{node.input[1]}.transposed"
+        if name not in initializers:
+            transposed_weight = np.ascontiguousarray(numpy_helper.to_array(initializers[node.input[1]]).T)
+            initializers[name] = numpy_helper.from_array(transposed_weight, name)
+            graph.initializer.append(initializers[name])
+        node.input[1], transposed.i = name, 0
+    _drop_unused_weights(graph)
 
 
-def computed(node: Any, given: dict[str, np.ndarray[Any, Any]], opsets: Any) -> list[np.ndarray[Any, Any]]:
-    """The outputs of one node."""
+def _evaluate_node(node: Any, constants: dict[str, np.ndarray[Any, Any]], opsets: Any) -> list[np.ndarray[Any, Any]]:
+    """Return the outputs of one node."""
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in given.items()
+        for name, value in constants.items()
     ]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
     alone = helper.make_model(helper.make_graph([node], "node", inputs, outputs), opset_imports=opsets)
-    return list(ReferenceEvaluator(alone).run(None, given))
+    return list(ReferenceEvaluator(alone).run(None, constants))
 
 
-def spare(graph: Any) -> None:
-    """Removes the weights that nothing reads."""
-    read = {name for node in graph.node for name in node.input} | {each.name for each in graph.output}
+def _drop_unused_weights(graph: Any) -> None:
+    read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
     for weight in [weight for weight in graph.initializer if weight.name not in read]:
         graph.initializer.remove(weight)
 
 
-PRODUCTS = ("Gemm", "MatMul", "MatMulInteger")
-ROUNDED = "DynamicQuantizeLinear"
-INPUT = "among."  # what the names of these inputs begin with
+MATMULS = ("Gemm", "MatMul", "MatMulInteger")
+QUANTIZE = "DynamicQuantizeLinear"
+INPUT = "among."  # prefix of the names of these inputs
 
 
-class Rows(NamedTuple):
-    """Weights of an output layer, and which of their dimensions has a place for each word."""
+class OutputRows(NamedTuple):
+    """Weights of an output layer, and which of their dimensions is the vocabulary."""
 
     weights: np.ndarray[Any, Any]
-    words: int
+    vocabulary_dim: int
 
-    def of(self, words: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Those of some words."""
-        return np.ascontiguousarray(self.weights.take(words, self.words))
+    def select(self, vocabulary_dim: Sequence[int]) -> np.ndarray[Any, Any]:
+        """Return the weights of some tokens."""
+        return np.ascontiguousarray(self.weights.take(vocabulary_dim, self.vocabulary_dim))
 
 
-def opened(path: Path) -> tuple[bytes, dict[str, Rows]]:
-    """The graph, and by the names of its further inputs what it was written with."""
-    made = onnx.load(path)
-    graph = made.graph
-    fold(made)
-    known = {weight.name: weight for weight in graph.initializer}
-    found = {}
-    *after, product = last(graph)
-    if product.op_type not in PRODUCTS or product.input[1] not in known:
-        raise UserError(f"{path} was written before a shortlist could be had with it: export it again")
-    for node, place, words in list(layer(product, after, known)):
-        weight = known[node.input[place]]
-        node.input[place] = name = INPUT + weight.name
-        if name not in found:
-            found[name] = Rows(numpy_helper.to_array(weight), words)
-            sizes = ["words" if dimension == words else size for dimension, size in enumerate(weight.dims)]
+def open_output_layer(path: Path) -> tuple[bytes, dict[str, OutputRows]]:
+    """Return the graph with the output layer as inputs, and the weights for these inputs by name."""
+    onnx_model = onnx.load(path)
+    graph = onnx_model.graph
+    fold(onnx_model)
+    initializers = {weight.name: weight for weight in graph.initializer}
+    output_rows = {}
+    *following, product = _nodes_after_matmul(graph)
+    if product.op_type not in MATMULS or product.input[1] not in initializers:
+        raise UserError(f"{path} was exported by a version without shortlists; export it again")
+    for node, input_index, vocabulary_dim in list(_output_layer_inputs(product, following, initializers)):
+        weight = initializers[node.input[input_index]]
+        node.input[input_index] = name = INPUT + weight.name
+        if name not in output_rows:
+            output_rows[name] = OutputRows(numpy_helper.to_array(weight), vocabulary_dim)
+            sizes = [
+                "words" if dimension == vocabulary_dim else vocabulary_size
+                for dimension, vocabulary_size in enumerate(weight.dims)
+            ]
             graph.input.append(helper.make_tensor_value_info(name, weight.data_type, sizes))
-    spare(graph)
+    _drop_unused_weights(graph)
     graph.output[0].type.tensor_type.shape.dim[1].dim_param = "words"
-    return made.SerializeToString(), found
+    return onnx_model.SerializeToString(), output_rows
 
 
-def layer(product: Any, after: Sequence[Any], known: dict[str, Any]) -> Iterator[tuple[Any, int, int]]:
-    """Where the output layer's weights go in: a node, the place among its inputs, and their dimension of the words.
+def _output_layer_inputs(
+    product: Any, following: Sequence[Any], initializers: dict[str, Any]
+) -> Iterator[tuple[Any, int, int]]:
+    """Yield where weights of the output layer are used: node, index of the input, and vocabulary dimension.
 
-    They are what has a number for each word in the last product and what comes after it.
+    These are the weights with one number per token in the last product and in the nodes after it.
     """
-    words = 0 if any(one.name == "transB" and one.i for one in product.attribute) else 1
-    size = known[product.input[1]].dims[words]
-    yield product, 1, words
-    for node in (product, *after):
-        for place, name in enumerate(node.input):
-            if name in known and list(known[name].dims) == [size]:
-                yield node, place, 0
+    vocabulary_dim = 0 if any(attribute.name == "transB" and attribute.i for attribute in product.attribute) else 1
+    vocabulary_size = initializers[product.input[1]].dims[vocabulary_dim]
+    yield product, 1, vocabulary_dim
+    for node in (product, *following):
+        for input_index, name in enumerate(node.input):
+            if name in initializers and list(initializers[name].dims) == [vocabulary_size]:
+                yield node, input_index, 0
 
 
-def last(graph: Any) -> list[Any]:
-    """The nodes from the log-probabilities back to the last product, which is the last of them."""
+def _nodes_after_matmul(graph: Any) -> list[Any]:
+    """Return the nodes from the log-probabilities back to the last product, which is the last of the list."""
     makers = {name: node for node in graph.node for name in node.output}
-    found: dict[str, Any] = {}
+    output_rows: dict[str, Any] = {}
     waiting = [graph.output[0].name]
     while waiting:
         node = makers.get(waiting.pop())
-        if node is not None and node.op_type != ROUNDED and node.output[0] not in found:
-            found[node.output[0]] = node
-            waiting.extend(() if node.op_type in PRODUCTS else node.input)
-    return sorted(found.values(), key=lambda node: node.op_type in PRODUCTS)
+        if node is not None and node.op_type != QUANTIZE and node.output[0] not in output_rows:
+            output_rows[node.output[0]] = node
+            waiting.extend(() if node.op_type in MATMULS else node.input)
+    return sorted(output_rows.values(), key=lambda node: node.op_type in MATMULS)

@@ -14,141 +14,165 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from regard.fast.cuda_graphs.buckets import rounded
-from regard.fast.cuda_graphs.function import FREE, Form, Graph, Played, Recording, Replayed, TensorFunction, precision
-from regard.fast.cuda_graphs.pool import Places, Pool, Recorder, attempted
+from regard.fast.cuda_graphs.buckets import round_up
+from regard.fast.cuda_graphs.function import (
+    DYNAMIC_DIMS,
+    ForwardBackwardGraph,
+    GraphReplay,
+    LossGraph,
+    PrecomputedGradients,
+    ShapeSpec,
+    TensorFunction,
+    autocast_key,
+)
+from regard.fast.cuda_graphs.pool import GraphMemoryPool, GraphRecorder, StaticBuffers, try_capture
 
-MIN_CALLS = 3  # a shape is recorded when it comes for this time
-MAX_GRAPHS = 64  # graphs, of one function
-CAPTURED: WeakKeyDictionary[nn.Module, Captured] = WeakKeyDictionary()
+MIN_CALLS = 3  # calls with a shape before it is captured
+MAX_GRAPHS = 64  # per function
+GRAPH_CACHES: WeakKeyDictionary[nn.Module, GraphedFunctionCache] = WeakKeyDictionary()
 
 
-def graphs(module: nn.Module) -> Captured:
-    """Those of a module, which go when it goes."""
-    return CAPTURED.setdefault(module, Captured())
+def get_graph_cache(module: nn.Module) -> GraphedFunctionCache:
+    """Return the cache of a module, which is freed with it."""
+    return GRAPH_CACHES.setdefault(module, GraphedFunctionCache())
 
 
-class Captured:
-    """Calls a function of tensors on a GPU, and has a graph of it for each shape that comes again and again."""
+class GraphedFunctionCache:
+    """Calls a function of tensors on a GPU; shapes that recur are captured as graphs and replayed."""
 
-    def __init__(self, patience: int = MIN_CALLS, most: int = MAX_GRAPHS, make: type[Graph] | None = None) -> None:
-        self.patience, self.most, self.make = patience, most, make or Graph
-        self.seen: Counter[Hashable] = Counter()
-        self.graphs: dict[Hashable, Graph] = {}
-        self.places = Places()
-        self.turn = 0  # which forward pass the memory is left by
-        self.able = True
+    def __init__(
+        self,
+        min_calls: int = MIN_CALLS,
+        max_graphs: int = MAX_GRAPHS,
+        graph_type: type[ForwardBackwardGraph] | None = None,
+    ) -> None:
+        self.min_calls, self.max_graphs, self.graph_type = min_calls, max_graphs, graph_type or ForwardBackwardGraph
+        self.num_calls: Counter[Hashable] = Counter()
+        self.graphs: dict[Hashable, ForwardBackwardGraph] = {}
+        self.buffers = StaticBuffers()
+        self.last_pass = 0  # index of the pass that last wrote the shared memory
+        self.is_enabled = True
 
     def __call__(
-        self, function: TensorFunction, key: Hashable, form: Form, tensors: Sequence[Tensor]
+        self, function: TensorFunction, key: Hashable, spec: ShapeSpec, tensors: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        """What the function gives; `key` stands for all that it depends on besides the tensors."""
+        """Return the outputs of the function; `key` stands for all that they depend on besides the tensors."""
         learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        graph = self.graph(function, key, form, tensors) if learns and self.able else None
+        graph = self.graph(function, key, spec, tensors) if learns and self.is_enabled else None
         if graph is None:
             return function(*tensors)
-        outputs: tuple[Tensor, ...] = Played.apply(self, graph, function, form, *tensors)  # type: ignore[no-untyped-call]
+        outputs: tuple[Tensor, ...] = GraphReplay.apply(self, graph, function, spec, *tensors)  # type: ignore[no-untyped-call]
         return outputs
 
-    def graph(self, function: TensorFunction, key: Hashable, form: Form, tensors: Sequence[Tensor]) -> Graph | None:
-        """The one for these shapes; recorded now if they have come often enough, and None if not."""
+    def graph(
+        self, function: TensorFunction, key: Hashable, spec: ShapeSpec, tensors: Sequence[Tensor]
+    ) -> ForwardBackwardGraph | None:
+        """Return the graph for these shapes, captured now if they have come often enough, or None."""
         shapes = tuple(
-            tuple(rounded(size) if letter in FREE else size for letter, size in zip(letters, tensor.shape, strict=True))
-            for letters, tensor in zip(form.inputs, tensors, strict=True)
+            tuple(round_up(size) if dim in DYNAMIC_DIMS else size for dim, size in zip(dims, tensor.shape, strict=True))
+            for dims, tensor in zip(spec.inputs, tensors, strict=True)
         )
         kinds = tuple((tensor.dtype, tensor.device, tensor.requires_grad) for tensor in tensors)
-        known = (key, shapes, kinds, precision(tensors))
-        if known not in self.graphs and len(self.graphs) < self.most:
-            self.seen[known] += 1
-            if self.seen[known] >= self.patience:
-                self.record(known, function, shapes, tensors)
-        return self.graphs.get(known)
+        graph_key = (key, shapes, kinds, autocast_key(tensors))
+        if graph_key not in self.graphs and len(self.graphs) < self.max_graphs:
+            self.num_calls[graph_key] += 1
+            if self.num_calls[graph_key] >= self.min_calls:
+                self.record(graph_key, function, shapes, tensors)
+        return self.graphs.get(graph_key)
 
     def record(
-        self, known: Hashable, function: TensorFunction, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]
+        self, graph_key: Hashable, function: TensorFunction, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor]
     ) -> None:
-        """Makes a graph; where that cannot be, there are none from now on."""
-        self.turn += 1  # the memory is written to
+        """Capture a graph; after a failure the cache is disabled."""
+        self.last_pass += 1  # the capture overwrites it
         with torch.cuda.device_of(tensors[0]):  # type: ignore[no-untyped-call]
-            made = attempted("training", partial(self.make, function, shapes, tensors, self.places), self.forget)
-            graph = made and attempted("training", partial(made.record, function, self.places), self.forget)
-        self.able = graph is not None
+            made = try_capture(
+                "training", partial(self.graph_type, function, shapes, tensors, self.buffers), self.clear
+            )
+            graph = made and try_capture("training", partial(made.record, function, self.buffers), self.clear)
+        self.is_enabled = graph is not None
         if graph is not None:
-            self.graphs[known] = graph
+            self.graphs[graph_key] = graph
 
-    def forget(self) -> None:
-        """All graphs, and their memory."""
+    def clear(self) -> None:
+        """Free all graphs and their memory."""
         self.graphs.clear()
-        self.places.clear()
+        self.buffers.clear()
 
 
-MAX_LOSS_GRAPHS = 256  # recordings
+MAX_LOSS_GRAPHS = 256  # per model
 
 
-class LossRecorder:
-    """The recordings of one model, by what the shapes of their inputs, and all else they depend on, are called."""
+class LossGraphCache:
+    """CUDA graphs of the loss of one model, by the shapes of its inputs and everything else that it depends on."""
 
     def __init__(self) -> None:
-        self.able = True
-        self.forget()
+        self.is_enabled = True
+        self.clear()
 
-    def forget(self) -> None:
-        """All recordings, and their memory."""
-        self.seen: Counter[Hashable] = Counter()
-        self.recordings: dict[Hashable, Recording] = {}
+    def clear(self) -> None:
+        """Free all graphs and their memory."""
+        self.num_calls: Counter[Hashable] = Counter()
+        self.graphs: dict[Hashable, LossGraph] = {}
         self.gradients: Tensor | None = None
-        self.pool = Pool()
+        self.pool = GraphMemoryPool()
 
-    def loss(
+    def compute_loss(
         self,
-        name: Hashable,
+        key: Hashable,
         model: nn.Module,
         weights: Sequence[Tensor],
         compute: Callable[[Sequence[Tensor]], Tensor],
-        given: Sequence[Tensor],
+        inputs: Sequence[Tensor],
         shapes: Sequence[tuple[int, ...]],
     ) -> Tensor | None:
-        """The loss by a recording, which is made where the shapes have come often enough; None where there is none.
+        """Return the loss by a graph, captured when the key has come often enough, or None without a graph.
 
-        The weights are all of the model's, in its order, and where they were the last time. The device begins before it
-        is told of them: there are hundreds.
+        The replay starts before autograd is told of the weights, which takes a while: there are hundreds.
+
+        Args:
+            key: shapes, and everything else that the loss depends on.
+            weights: all parameters of the model, in its order and at the addresses of the last call.
+            compute: the loss of static inputs.
+            inputs: tensors of the batch.
+            shapes: shapes of the static inputs.
         """
-        self.seen[name] += 1
-        room = self.able and len(self.recordings) < MAX_LOSS_GRAPHS
-        if name not in self.recordings and room and self.seen[name] >= MIN_CALLS:
-            self.record(name, model, partial(Recording, model, compute, given, shapes))
-        recording = self.recordings.get(name)
-        return None if recording is None else Replayed.apply(recording.replay(given), *weights)  # type: ignore[no-untyped-call]
+        self.num_calls[key] += 1
+        room = self.is_enabled and len(self.graphs) < MAX_LOSS_GRAPHS
+        if key not in self.graphs and room and self.num_calls[key] >= MIN_CALLS:
+            self.record(key, model, partial(LossGraph, model, compute, inputs, shapes))
+        graph = self.graphs.get(key)
+        return None if graph is None else PrecomputedGradients.apply(graph.replay(inputs), *weights)  # type: ignore[no-untyped-call]
 
-    def record(self, name: Hashable, model: nn.Module, recording: Callable[[Tensor], Recording]) -> None:
-        """All recordings share their memory: no two run at a time, and what they give is copied at once."""
+    def record(self, key: Hashable, model: nn.Module, graph: Callable[[Tensor], LossGraph]) -> None:
+        """Capture a graph; all graphs share memory, since no two run at the same time and results are copied."""
 
-        def make() -> Recording:
+        def make() -> LossGraph:
             if self.gradients is None:
                 self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
-            return recording(self.gradients)
+            return graph(self.gradients)
 
-        made = attempted("training", make, self.forget)
-        recorded = made and attempted("training", partial(made.record, self.pool), self.forget)
-        self.able = recorded is not None
-        if recorded is not None:
-            self.recordings[name] = recorded
+        new_graph = try_capture("training", make, self.clear)
+        captured = new_graph and try_capture("training", partial(new_graph.record, self.pool), self.clear)
+        self.is_enabled = captured is not None
+        if captured is not None:
+            self.graphs[key] = captured
 
 
-class Player:
-    """Does work by name: a recording of it is made the second time, and played back from the third on."""
+class GraphReplayer:
+    """Runs work by key: the second call is captured, and later calls replay the graph."""
 
-    def __init__(self, recorder: Recorder, on_card: bool, most: int) -> None:
-        self.recorder, self.on_card, self.most = recorder, on_card, most
+    def __init__(self, recorder: GraphRecorder, on_gpu: bool, max_graphs: int) -> None:
+        self.recorder, self.on_gpu, self.max_graphs = recorder, on_gpu, max_graphs
         self.visits: Counter[Hashable] = Counter()
         self.replays: dict[Hashable, Callable[[], None]] = {}
 
     def __call__(self, name: Hashable, work: Callable[[], None]) -> None:
-        """The work that this name stands for, over the same memory each time."""
+        """Run the work of this key, which uses the same memory in each call."""
         self.visits[name] += 1
         if name in self.replays:
             self.replays[name]()
-        elif self.on_card and self.visits[name] == 2 and len(self.replays) < self.most:
+        elif self.on_gpu and self.visits[name] == 2 and len(self.replays) < self.max_graphs:
             replay = self.recorder.record(work)
             if replay is not None:
                 self.replays[name] = replay

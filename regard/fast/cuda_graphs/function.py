@@ -20,255 +20,276 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from regard.fast.cuda_graphs.pool import Places, Pool, aside
+from regard.fast.cuda_graphs.pool import GraphMemoryPool, StaticBuffers, run_on_side_stream
 
 if TYPE_CHECKING:
-    from regard.fast.cuda_graphs.cache import Captured
+    from regard.fast.cuda_graphs.cache import GraphedFunctionCache
 
 TensorFunction = Callable[..., tuple[Tensor, ...]]
-FREE = "BTS"  # the dimensions that are rounded up
+DYNAMIC_DIMS = "BTS"  # dimensions that are rounded up
 
 
-class Form(NamedTuple):
-    """A letter for each dimension of each input and output: B, T and S change from call to call, any other stays."""
+class ShapeSpec(NamedTuple):
+    """One letter per dimension of each input and output: B, T and S vary between calls, others are fixed."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
 
     def sizes(self, tensors: Sequence[Tensor]) -> dict[str, int]:
-        """What B, T and S are, of these inputs."""
+        """Return the values of B, T and S in these inputs."""
         named = zip("".join(self.inputs), (size for tensor in tensors for size in tensor.shape), strict=True)
-        return {letter: size for letter, size in named if letter in FREE}
+        return {letter: size for letter, size in named if letter in DYNAMIC_DIMS}
 
 
-class Graph:
-    """A function's forward and backward pass for one shape, tried, and then recorded."""
+class ForwardBackwardGraph:
+    """Forward and backward pass of a function for one bucket of shapes; runs once before it is captured."""
 
     def __init__(
-        self, function: TensorFunction, shapes: Sequence[Sequence[int]], tensors: Sequence[Tensor], places: Places
+        self,
+        function: TensorFunction,
+        shapes: Sequence[Sequence[int]],
+        tensors: Sequence[Tensor],
+        buffers: StaticBuffers,
     ) -> None:
         self.inputs = [
-            places.take(("input", number), shape, tensor).requires_grad_(tensor.requires_grad)
+            buffers.allocate(("input", number), shape, tensor).requires_grad_(tensor.requires_grad)
             for number, (shape, tensor) in enumerate(zip(shapes, tensors, strict=True))
         ]
-        fill(self.inputs, tensors)
-        outputs, slopes = self.tried(function)
-        self.outputs = places.like("output", outputs)
-        self.came = places.like("came", [one if one.requires_grad else None for one in outputs])
-        self.slopes = places.like("slope", slopes)
+        _copy_into_buffers(self.inputs, tensors)
+        outputs, input_grads = self.run_once(function)
+        self.outputs = buffers.allocate_like("output", outputs)
+        self.output_grads = buffers.allocate_like(
+            "came", [output if output.requires_grad else None for output in outputs]
+        )
+        self.input_grads = buffers.allocate_like("slope", input_grads)
 
-    def record(self, function: TensorFunction, places: Places) -> Graph:
-        """Both passes, each as a graph."""
-        torch.clear_autocast_cache()  # what was cast before would be missing in the graph …
+    def record(self, function: TensorFunction, buffers: StaticBuffers) -> ForwardBackwardGraph:
+        """Capture both passes, each as one graph."""
+        torch.clear_autocast_cache()  # the graph must contain the casts …
         try:
-            with places.pool.recording() as forwards:
-                found = function(*self.inputs)
-                keep(self.outputs, found)
-            with places.pool.recording() as backwards:
-                keep(self.slopes, differentiated(found, self.inputs, self.came))
+            with buffers.pool.capture() as forward_graph:
+                outputs = function(*self.inputs)
+                copy_results(self.outputs, outputs)
+            with buffers.pool.capture() as backward_graph:
+                copy_results(self.input_grads, compute_gradients(outputs, self.inputs, self.output_grads))
         finally:
-            torch.clear_autocast_cache()  # … and what was cast within has no numbers outside
-        self.forward: Callable[[], None] = forwards.replay
-        self.backward: Callable[[], None] = backwards.replay
+            torch.clear_autocast_cache()  # … and their results are not valid outside of it
+        self.forward: Callable[[], None] = forward_graph.replay
+        self.backward: Callable[[], None] = backward_graph.replay
         return self
 
-    def tried(self, function: TensorFunction) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
-        """Both passes once beforehand, which also shows the shapes."""
+    def run_once(self, function: TensorFunction) -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
+        """Run both passes, to compile kernels and find the shapes of outputs and gradients."""
 
         def passes() -> tuple[tuple[Tensor, ...], list[Tensor | None]]:
             outputs = function(*self.inputs)
-            came = [torch.zeros_like(one) if one.requires_grad else None for one in outputs]
-            return outputs, differentiated(outputs, self.inputs, came)
+            output_grads = [torch.zeros_like(output) if output.requires_grad else None for output in outputs]
+            return outputs, compute_gradients(outputs, self.inputs, output_grads)
 
-        found = aside(passes)
+        outputs = run_on_side_stream(passes)
         torch.cuda.synchronize()
-        return found
+        return outputs
 
 
-class Played(torch.autograd.Function):
-    """A graph at work on tensors of the caller's; what it gives are copies, which nothing overwrites."""
+class GraphReplay(torch.autograd.Function):
+    """Autograd function that replays a graph on the caller's tensors; its outputs are copies."""
 
     @staticmethod
     def forward(
-        ctx: Any, captured: Captured, graph: Graph, function: TensorFunction, form: Form, *tensors: Tensor
+        ctx: Any,
+        cache: GraphedFunctionCache,
+        graph: ForwardBackwardGraph,
+        function: TensorFunction,
+        spec: ShapeSpec,
+        *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Plays the forward pass."""
-        captured.turn += 1
-        ctx.captured, ctx.graph, ctx.function, ctx.turn = captured, graph, function, captured.turn
-        ctx.precision = precision(tensors)
+        """Replay the forward pass."""
+        cache.last_pass += 1
+        ctx.cache, ctx.graph, ctx.function, ctx.last_pass = cache, graph, function, cache.last_pass
+        ctx.autocast = autocast_key(tensors)
         ctx.save_for_backward(*tensors)
-        fill(graph.inputs, tensors)
+        _copy_into_buffers(graph.inputs, tensors)
         graph.forward()
-        sizes = form.sizes(tensors)
+        sizes = spec.sizes(tensors)
         outputs = []
-        for letters, place in zip(form.outputs, graph.outputs, strict=True):
-            assert place is not None
-            shape = [sizes.get(letter, size) for letter, size in zip(letters, place.shape, strict=True)]
-            outputs.append(corner(place, shape).clone(memory_format=torch.contiguous_format))
-        flat = [one for one, came in zip(outputs, graph.came, strict=True) if came is None]
-        ctx.mark_non_differentiable(*flat)
+        for dims, buffer in zip(spec.outputs, graph.outputs, strict=True):
+            assert buffer is not None
+            shape = [sizes.get(dim, size) for dim, size in zip(dims, buffer.shape, strict=True)]
+            outputs.append(_leading_slice(buffer, shape).clone(memory_format=torch.contiguous_format))
+        without_grad = [
+            output for output, output_grads in zip(outputs, graph.output_grads, strict=True) if output_grads is None
+        ]
+        ctx.mark_non_differentiable(*without_grad)
         return tuple(outputs)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *came: Tensor) -> tuple[Tensor | None, ...]:
-        """Plays the backward pass, if the memory is still as the forward pass has left it."""
-        tensors, captured, graph = ctx.saved_tensors, ctx.captured, ctx.graph
-        if ctx.turn != captured.turn:
-            return None, None, None, None, *again(ctx.function, tensors, came, ctx.precision)
-        captured.turn += 1
-        fill(graph.came, came)
+    def backward(ctx: Any, *output_grads: Tensor) -> tuple[Tensor | None, ...]:
+        """Replay the backward pass, or recompute both if another pass has overwritten the activations."""
+        tensors, cache, graph = ctx.saved_tensors, ctx.cache, ctx.graph
+        if ctx.last_pass != cache.last_pass:
+            return None, None, None, None, *_recompute_gradients(ctx.function, tensors, output_grads, ctx.autocast)
+        cache.last_pass += 1
+        _copy_into_buffers(graph.output_grads, output_grads)
         graph.backward()
-        slopes = [
-            None if place is None else corner(place, tensor.shape).clone(memory_format=torch.contiguous_format)
-            for place, tensor in zip(graph.slopes, tensors, strict=True)
+        input_grads = [
+            None
+            if buffer is None
+            else _leading_slice(buffer, tensor.shape).clone(memory_format=torch.contiguous_format)
+            for buffer, tensor in zip(graph.input_grads, tensors, strict=True)
         ]
-        return None, None, None, None, *slopes
+        return None, None, None, None, *input_grads
 
 
-def again(
-    function: TensorFunction, tensors: Sequence[Tensor], came: Sequence[Tensor], how: tuple[str, bool, torch.dtype]
+def _recompute_gradients(
+    function: TensorFunction,
+    tensors: Sequence[Tensor],
+    output_grads: Sequence[Tensor],
+    autocast: tuple[str, bool, torch.dtype],
 ) -> list[Tensor | None]:
-    """The gradients of the inputs, both passes computed once more."""
+    """Return the gradients of the inputs by running both passes without a graph."""
     inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
-    kind, enabled, dtype = how
+    kind, enabled, dtype = autocast
     with torch.enable_grad(), torch.autocast(kind, enabled=enabled, dtype=dtype):
         outputs = function(*inputs)
-    return differentiated(outputs, inputs, came)
+    return compute_gradients(outputs, inputs, output_grads)
 
 
-def differentiated(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], came: Sequence[Tensor | None]
+def compute_gradients(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], output_grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """A gradient for each input that wants one and has one, from those that came to the outputs."""
-    ends = [(one, slope) for one, slope in zip(outputs, came, strict=True) if one.requires_grad]
-    wanted = [tensor for tensor in inputs if tensor.requires_grad]
-    found = torch.autograd.grad([one for one, _ in ends], wanted, [slope for _, slope in ends], allow_unused=True)
-    slopes = iter(found)
-    return [next(slopes) if tensor.requires_grad else None for tensor in inputs]
+    """Return the gradient of each input that requires one, or None, given the gradients of the outputs."""
+    differentiable = [
+        (output, grad) for output, grad in zip(outputs, output_grads, strict=True) if output.requires_grad
+    ]
+    trained = [tensor for tensor in inputs if tensor.requires_grad]
+    grads = torch.autograd.grad(
+        [output for output, _ in differentiable], trained, [grad for _, grad in differentiable], allow_unused=True
+    )
+    remaining_grads = iter(grads)
+    return [next(remaining_grads) if tensor.requires_grad else None for tensor in inputs]
 
 
 @torch.no_grad()
-def fill(places: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> None:
-    """Copies tensors to the corners of their places, zeros around them."""
-    for place, tensor in zip(places, tensors, strict=True):
-        if place is not None:
-            if place.shape != tensor.shape:
-                place.zero_()
-            corner(place, tensor.shape).copy_(tensor)
+def _copy_into_buffers(buffers: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> None:
+    """Copy tensors to the leading slices of their buffers, with zeros around them."""
+    for buffer, tensor in zip(buffers, tensors, strict=True):
+        if buffer is not None:
+            if buffer.shape != tensor.shape:
+                buffer.zero_()
+            _leading_slice(buffer, tensor.shape).copy_(tensor)
 
 
 @torch.no_grad()
-def keep(places: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> None:
-    """Copies tensors to their places; the memory that they have can then be another's."""
-    for place, tensor in zip(places, tensors, strict=True):
-        if place is not None and tensor is not None:
-            place.copy_(tensor)
+def copy_results(buffers: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> None:
+    """Copy results of a graph to their buffers, since the memory of its pool is reused."""
+    for buffer, tensor in zip(buffers, tensors, strict=True):
+        if buffer is not None and tensor is not None:
+            buffer.copy_(tensor)
 
 
-def corner(place: Tensor, shape: Sequence[int]) -> Tensor:
-    """The first so many in every dimension."""
+def _leading_slice(buffer: Tensor, shape: Sequence[int]) -> Tensor:
     for dimension, size in enumerate(shape):
-        place = place.narrow(dimension, 0, size)
-    return place
+        buffer = buffer.narrow(dimension, 0, size)
+    return buffer
 
 
-def precision(tensors: Sequence[Tensor]) -> tuple[str, bool, torch.dtype]:
-    """The kind of device, whether autocast is on there, and what it casts to."""
+def autocast_key(tensors: Sequence[Tensor]) -> tuple[str, bool, torch.dtype]:
+    """Return (device type, whether autocast is enabled, its dtype)."""
     kind = tensors[0].device.type
     return kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
 
 
-class Recording:
-    """One graph: it reads its inputs where they were when it was made, and leaves loss and gradients where it did."""
+class LossGraph:
+    """Loss and gradients as one CUDA graph that reads weights at their addresses and inputs from static buffers."""
 
     def __init__(
         self,
         model: nn.Module,
         compute: Callable[[Sequence[Tensor]], Tensor],
-        given: Sequence[Tensor],
+        inputs: Sequence[Tensor],
         shapes: Sequence[tuple[int, ...]],
         gradients: Tensor,
     ) -> None:
-        """`gradients` is where those of all weights go, end to end; other recordings may write there, too."""
+        """`gradients` is the flat buffer for the gradients of all weights, shared by all graphs of a cache."""
         weights = list(model.parameters())
-        self.inputs = [one.new_empty(shape) for one, shape in zip(given, shapes, strict=True)]
-        self.take(given)
+        self.inputs = [tensor.new_empty(shape) for tensor, shape in zip(inputs, shapes, strict=True)]
+        self._copy_inputs(inputs)
         self.gradients = gradients
         self.loss = torch.empty((), device=gradients.device)
-        parts = split(self.gradients, weights)
+        buffers = _split_flat(self.gradients, weights)
 
         def run() -> None:
-            with torch.enable_grad(), aliased(model) as leaves:
+            with torch.enable_grad(), use_detached_parameters(model) as leaves:
                 loss = compute(self.inputs)
-                found = torch.autograd.grad(loss, leaves, allow_unused=True)
-            for part, slope in zip(parts, found, strict=True):
-                if slope is None:
-                    part.zero_()
+                grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+            for buffer, grad in zip(buffers, grads, strict=True):
+                if grad is None:
+                    buffer.zero_()
             torch._foreach_copy_(
-                [part for part, slope in zip(parts, found, strict=True) if slope is not None],
-                [slope for slope in found if slope is not None],
+                [buffer for buffer, grad in zip(buffers, grads, strict=True) if grad is not None],
+                [grad for grad in grads if grad is not None],
             )
             self.loss.copy_(loss.detach())
 
         self.run = run
-        aside(run)  # what is made once, as compiled kernels, must be there before
+        run_on_side_stream(run)  # kernels must be compiled before the capture
 
-    def record(self, pool: Pool) -> Recording:
-        """Makes the graph."""
-        with pool.recording() as self.graph:
+    def record(self, pool: GraphMemoryPool) -> LossGraph:
+        """Capture the graph."""
+        with pool.capture() as self.graph:
             self.run()
         return self
 
-    def take(self, given: Sequence[Tensor]) -> None:
-        """What is given, in the first places of the inputs; in all others stand zeros."""
+    def _copy_inputs(self, inputs: Sequence[Tensor]) -> None:
+        """Copy inputs to the leading slices of their buffers, with zeros around them."""
         torch._foreach_zero_(self.inputs)
-        for place, one in zip(self.inputs, given, strict=True):
-            place[tuple(map(slice, one.shape))].copy_(one)
+        for buffer, tensor in zip(self.inputs, inputs, strict=True):
+            buffer[tuple(map(slice, tensor.shape))].copy_(tensor)
 
-    def replay(self, given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """The loss and the gradients, end to end; both are the caller's own."""
-        self.take(given)
+    def replay(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return copies of the loss and of the flat gradients."""
+        self._copy_inputs(inputs)
         self.graph.replay()
         return self.loss.clone(), self.gradients.clone()
 
 
 @contextmanager
-def aliased(model: nn.Module) -> Iterator[list[Tensor]]:
-    """The model with its weights as leaves of a graph of their own: another may be waiting for its way back.
+def use_detached_parameters(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Replace the parameters by detached leaves, so that a pending backward pass of the real ones is not affected.
 
-    Gives them in the order of `model.parameters()`.
+    Yields them in the order of `model.parameters()`.
     """
-    own = {id(weight): weight.detach().requires_grad_() for weight in model.parameters()}
-    kept: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    leaves = {id(weight): weight.detach().requires_grad_() for weight in model.parameters()}
+    saved: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (module._parameters, dict(module._parameters)) for module in model.modules()
     ]
     try:
-        for held, weights in kept:
-            held.update({name: own[id(weight)] for name, weight in weights.items() if weight is not None})
-        yield list(own.values())
+        for parameters, before in saved:
+            parameters.update({name: leaves[id(weight)] for name, weight in before.items() if weight is not None})
+        yield list(leaves.values())
     finally:
-        for held, weights in kept:
-            held.update(weights)
+        for parameters, before in saved:
+            parameters.update(before)
 
 
-class Replayed(Function):
-    """A loss whose gradients are known already."""
+class PrecomputedGradients(Function):
+    """Autograd function of a loss whose gradients are known already."""
 
     @staticmethod
-    def forward(ctx: Any, known: tuple[Tensor, Tensor], *weights: Tensor) -> Tensor:
-        """A scalar."""
-        loss, ctx.gradients = known
+    def forward(ctx: Any, results: tuple[Tensor, Tensor], *weights: Tensor) -> Tensor:
+        """Return the loss."""
+        loss, ctx.gradients = results
         ctx.weights = weights
         return loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
-        """As much of them as is asked for."""
-        return None, *split(ctx.gradients * by, ctx.weights)
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the known gradients, scaled."""
+        return None, *_split_flat(ctx.gradients * scale, ctx.weights)
 
 
-def split(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors that were laid end to end, in one call: there are hundreds, and as many updates wait for it."""
+def _split_flat(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Split a flat tensor in one call, because there are hundreds of weights in every update."""
     return list(torch._utils._unflatten_dense_tensors(flat, like))  # type: ignore[no-untyped-call]

@@ -16,153 +16,155 @@ from torch import Tensor
 from regard.console import log_message
 
 T = TypeVar("T")
-SHORT = "out of memory"
-LOCK = RLock()  # all of a process share the stream that is recorded
+OUT_OF_MEMORY = "out of memory"
+CAPTURE_LOCK = RLock()  # all threads share the capture stream
 
 
-class Pool:
-    """The memory that graphs work in, and share: no two of them run at a time."""
+class GraphMemoryPool:
+    """Memory pool that CUDA graphs share, because no two of them run at the same time."""
 
     def __init__(self) -> None:
         self.handle: Any = None
-        self.living: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+        self.alive_graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     @contextmanager
-    def recording(self) -> Iterator[torch.cuda.CUDAGraph]:
-        """A graph of what is done meanwhile.
+    def capture(self) -> Iterator[torch.cuda.CUDAGraph]:
+        """Capture the enclosed work as a CUDA graph.
 
-        Other threads, as those that read data ahead or watch over several processes, may go on, but one of the process
-        records at a time. If that fails, work goes on where it was before, not on the stream of the recording.
+        Other threads, such as data loaders, may go on meanwhile, but only one thread of the process captures at a
+        time. If a capture fails, the current stream is the one from before.
         """
-        if not self.living:  # PyTorch does not go on with memory that no graph is left of
+        if not self.alive_graphs:  # PyTorch frees a pool without graphs
             self.handle = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with LOCK, uncollected(), torch.cuda.stream(beside(torch.cuda.current_device())):
+        with CAPTURE_LOCK, _pause_gc(), torch.cuda.stream(get_side_stream(torch.cuda.current_device())):
             graph.capture_begin(pool=self.handle, capture_error_mode="thread_local")
             try:
                 yield graph
             finally:
-                end(graph, self.handle)
-        self.living.add(graph)
+                _end_capture(graph, self.handle)
+        self.alive_graphs.add(graph)
 
 
-def end(graph: torch.cuda.CUDAGraph, handle: Any) -> None:
-    """Of a recording. One that the driver has broken off PyTorch leaves half open: that is mended before it is told."""
+def _end_capture(graph: torch.cuda.CUDAGraph, handle: Any) -> None:
+    """End a capture. After a failed one, PyTorch leaves pool and generator in an invalid state, which is repaired."""
     try:
         graph.capture_end()
     except RuntimeError:
-        with suppress(RuntimeError, AttributeError):  # it may have come as far as that
+        with suppress(RuntimeError, AttributeError):  # it may have ended already
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), handle)
         with suppress(RuntimeError):
-            set_free()
+            _reset_rng_after_failed_capture()
         raise
 
 
-def set_free() -> None:
-    """Whatever is random fails while its generator believes to be recorded, which ends with the next recording."""
-    place, nothing = torch.empty(1, device="cuda"), torch.cuda.CUDAGraph()
-    nothing.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
-    place.zero_()
-    nothing.capture_end()
+def _reset_rng_after_failed_capture() -> None:
+    """Capture an empty graph: until then the CUDA generator believes that it is being captured, and fails."""
+    number, empty_graph = torch.empty(1, device="cuda"), torch.cuda.CUDAGraph()
+    empty_graph.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode="thread_local")
+    number.zero_()
+    empty_graph.capture_end()
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Without garbage collection: graphs of a model that is no more, freed during a recording, would break it off."""
-    was = gc.isenabled()
+def _pause_gc() -> Iterator[None]:
+    """Pause garbage collection: freeing graphs of a deleted model during a capture would invalidate it."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
-class Recorder:
-    """Records work; all that it has recorded shares its memory, so no two of them run at a time."""
+class GraphRecorder:
+    """Captures work without gradients; all its graphs share one memory pool."""
 
     def __init__(self, purpose: str) -> None:
-        """What is done without graphs, and more slowly, where they cannot be made: that is said once."""
+        """`purpose` is what the log message names if graphs cannot be captured; it is logged once."""
         self.purpose = purpose
-        self.able = True
-        self.pool = Pool()
+        self.is_enabled = True
+        self.pool = GraphMemoryPool()
 
     def record(self, work: Callable[[], None]) -> Callable[[], None] | None:
-        """The work to be played back, which has been done once by then; None where it cannot be recorded."""
-        aside(work)
-        if not self.able:
+        """Run the work once and capture it; return the replay function, or None if capture is not possible."""
+        run_on_side_stream(work)
+        if not self.is_enabled:
             return None
-        replay = attempted(self.purpose, partial(self.recorded, work))
-        self.able = replay is not None
+        replay = try_capture(self.purpose, partial(self._capture, work))
+        self.is_enabled = replay is not None
         return replay
 
-    def recorded(self, work: Callable[[], None]) -> Callable[[], None]:
-        """The work as a graph."""
-        with self.pool.recording() as graph:
+    def _capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        with self.pool.capture() as graph:
             work()
         return graph.replay
 
 
-class Places(dict[Hashable, Tensor]):
-    """The memory at which graphs read and write, the same for all of them where it is large enough."""
+class StaticBuffers(dict[Hashable, Tensor]):
+    """Buffers at fixed addresses that CUDA graphs read and write, shared by role where they are large enough."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = Pool()  # what they need besides, and share as well
+        self.pool = GraphMemoryPool()  # for temporary tensors
 
-    def take(self, role: Hashable, shape: Sequence[int], like: Tensor) -> Tensor:
-        """A tensor for this role."""
-        size, name = torch.Size(shape).numel(), (role, like.dtype, like.device)
-        if name not in self or self[name].numel() < size:
-            self[name] = torch.zeros(size, dtype=like.dtype, device=like.device)
-        return self[name][:size].view(*shape).detach()  # autocast keeps what it has cast, but not of a view
+    def allocate(self, role: Hashable, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Return a tensor of this shape for a role."""
+        count, key = torch.Size(shape).numel(), (role, like.dtype, like.device)
+        if key not in self or self[key].numel() < count:
+            self[key] = torch.zeros(count, dtype=like.dtype, device=like.device)
+        return self[key][:count].view(*shape).detach()  # autocast does not cache casts of views
 
-    def like(self, role: str, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """One for each of these tensors."""
+    def allocate_like(self, role: str, tensors: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return one tensor for each of these tensors."""
         return [
-            None if one is None else self.take((role, number), one.shape, one) for number, one in enumerate(tensors)
+            None if tensor is None else self.allocate((role, number), tensor.shape, tensor)
+            for number, tensor in enumerate(tensors)
         ]
 
 
-def aside(work: Callable[[], T]) -> T:
-    """What it gives, done beside the main stream: kernels are compiled, and libraries make what they need."""
-    side = beside(torch.cuda.current_device())
-    side.wait_stream(torch.cuda.current_stream())
-    with LOCK, torch.cuda.stream(side):
-        given = work()
-    torch.cuda.current_stream().wait_stream(side)
-    return given
+def run_on_side_stream(work: Callable[[], T]) -> T:
+    """Run work on the capture stream: kernels are compiled, and libraries allocate their workspaces there."""
+    side_stream = get_side_stream(torch.cuda.current_device())
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with CAPTURE_LOCK, torch.cuda.stream(side_stream):
+        result = work()
+    torch.cuda.current_stream().wait_stream(side_stream)
+    return result
 
 
 @cache
-def beside(device: int) -> Any:
-    """The same stream every time: memory that was in use on one is not given out on another."""
+def get_side_stream(device: int) -> Any:
+    """Return the capture stream of a device, always the same: cached memory of one stream is not reused on another."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-def attempted(purpose: str, make: Callable[[], T], forget: Callable[[], None] = lambda: None) -> T | None:
-    """A recording; None where it cannot be made, which is said when others were forgotten to free their memory.
+def try_capture(purpose: str, make: Callable[[], T], clear: Callable[[], None] = lambda: None) -> T | None:
+    """Return the result of a capture, or None after two failures, which are logged.
 
-    Where memory is short, it is made once more when all that is spare was given back: while a graph is recorded nothing
-    can be, and to do so before each would cost its time.
+    When out of memory, the second attempt follows `empty_cache`, which is not possible during a capture and too slow
+    before each one. After the second failure `clear` frees other graphs.
     """
     for last in (False, True):
         try:
             return make()
         except RuntimeError as error:
-            failed = reason(error)
-        if last or failed != SHORT:
+            failure = describe_failure(error)
+        if last or failure != OUT_OF_MEMORY:
             break
-        with LOCK:
+        with CAPTURE_LOCK:
             torch.cuda.empty_cache()
-    forget()
+    clear()
     torch.cuda.empty_cache()
-    log_message(f"{purpose} goes on without CUDA graphs, and more slowly: {failed}")
+    log_message(f"{purpose} continues without CUDA graphs, and more slowly: {failure}")
     return None
 
 
-def reason(error: RuntimeError) -> str:
-    """Why a recording failed, in a line; one that was broken off says only that it was."""
-    first = error.__context__ or error
-    short = isinstance(first, torch.OutOfMemoryError) or SHORT in str(first)  # the driver has no type for it
-    return SHORT if short else str(first).split("\n")[0]
+def describe_failure(error: RuntimeError) -> str:
+    """Return the reason of a failed capture in one line; an invalidated capture hides it in the context."""
+    cause = error.__context__ or error
+    is_out_of_memory = isinstance(cause, torch.OutOfMemoryError) or OUT_OF_MEMORY in str(
+        cause
+    )  # errors of the driver have no type
+    return OUT_OF_MEMORY if is_out_of_memory else str(cause).split("\n")[0]

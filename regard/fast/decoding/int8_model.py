@@ -17,23 +17,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.fast.decoding import kv_cache as cached
+from regard.fast.decoding import kv_cache
 from regard.fast.decoding.int8_weights import (
-    Asked,
-    Embedding,
-    Going,
-    Viewpoint,
-    Weights,
-    Words,
-    Written,
+    ActiveRowsStruct,
+    AlignmentSourceStruct,
+    DecodeBatchStruct,
+    EmbeddingStruct,
+    SearchLimitsStruct,
+    StepOutputStruct,
+    WeightArena,
+    check_int8_gemm,
     load_kernels,
-    quantize_rows,
-    tried,
+    quantize_matrix,
 )
-from regard.fast.decoding.kv_cache import CachedDecoder, CachedState, Room
-from regard.fast.decoding.numpy_search import Record, Wish, found
-from regard.fast.eligibility import EMBEDDING_PARTS, KNOWN, heard
-from regard.fast.kernels.build import MissingError, approved
+from regard.fast.decoding.kv_cache import BeamKVCache, KVCachedDecoder, KVState
+from regard.fast.decoding.numpy_search import SearchRequest, SearchTrace, find_best_hypotheses
+from regard.fast.eligibility import EMBEDDING_MODULES, TRANSFORMER_MODULES, has_hooks_or_overrides
+from regard.fast.kernels.build import KernelUnavailableError, require_selftest
 from regard.models import Seq2Seq, vaswani2017
 from regard.models.hypothesis import Hypothesis
 from regard.models.vaswani2017 import PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
@@ -44,49 +44,58 @@ if TYPE_CHECKING:
     pass
 
 
-def quantize_model(model: Seq2Seq) -> OctetModel:
-    """The model in bytes, where nothing is lacking."""
-    return OctetModel(model, load_checked_kernels())
+def quantize_model(model: Seq2Seq) -> Int8Transformer:
+    """Return the int8 model."""
+    return Int8Transformer(model, load_int8_kernels())
 
 
-def lacking(model: Seq2Seq) -> str | None:
-    """Why a model cannot be decoded in bytes, if it cannot."""
-    if not covers(model):
-        return "kernels know the Transformers of the recipes alone, in fp32 and unchanged"
+def find_int8_obstacle(model: Seq2Seq) -> str | None:
+    """Return why a model cannot be decoded in int8, or None."""
+    if not is_supported(model):
+        return "the int8 kernels support only the unmodified Transformers of the recipes, in fp32"
     if not all(weight.isfinite().all() for weight in model.parameters()):
-        return "it has weights that are not numbers"
+        return "it has NaN or infinite weights"
     try:
-        load_checked_kernels()
-    except MissingError as error:
+        load_int8_kernels()
+    except KernelUnavailableError as error:
         return str(error)
     return None
 
 
 @cache
-def load_checked_kernels() -> ctypes.CDLL:
-    """Those for this processor, if products are right and take less time than in single precision."""
+def load_int8_kernels() -> ctypes.CDLL:
+    """Load the kernels, if products are right and faster than in fp32."""
     found = load_kernels()
-    approved(found, lambda: tried(found))
+    require_selftest(found, lambda: check_int8_gemm(found))
     return found
 
 
-def covers(model: Seq2Seq) -> bool:
-    """Whether this is a Transformer that the kernels know, not one that somebody made of it."""
+def is_supported(model: Seq2Seq) -> bool:
+    """Return whether this is an unmodified fp32 Transformer on a CPU."""
     encoder, decoder = model.encoder, model.decoder
     if type(model) is not Seq2Seq or type(encoder) is not TransformerEncoder:
         return False
-    if not isinstance(decoder, TransformerDecoder) or not cached.covers(decoder):
+    if not isinstance(decoder, TransformerDecoder) or not kv_cache.is_supported(decoder):
         return False
     inside = [*encoder.layers.modules(), *decoder.layers.modules(), encoder.norm, decoder.norm, decoder.output]
     around = [*encoder.embedding.modules(), *decoder.embedding.modules()]
     kinds = {type(part) for part in inside}
-    known = kinds <= KNOWN and not {PreNorm, PostNorm} <= kinds and {type(part) for part in around} <= EMBEDDING_PARTS
+    known = (
+        kinds <= TRANSFORMER_MODULES
+        and not {PreNorm, PostNorm} <= kinds
+        and {type(part) for part in around} <= EMBEDDING_MODULES
+    )
     here = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in model.parameters())
-    return known and here and regular(encoder, decoder) and not heard(encoder, decoder, *inside, *around)
+    return (
+        known
+        and here
+        and _is_uniform(encoder, decoder)
+        and not has_hooks_or_overrides(encoder, decoder, *inside, *around)
+    )
 
 
-def regular(encoder: TransformerEncoder, decoder: TransformerDecoder) -> bool:
-    """Whether layers are as they are written: all of a size, each norm with weights, each network with its ReLU."""
+def _is_uniform(encoder: TransformerEncoder, decoder: TransformerDecoder) -> bool:
+    """Return whether all layers have the same sizes, norms have weights, and networks use ReLU."""
     layers = [*encoder.layers, *decoder.layers]
     sizes = {(layer.attention.size, layer.attention.heads) for layer in layers}
     networks = {tuple(type(part) for part in layer.feedforward) for layer in layers}
@@ -96,187 +105,213 @@ def regular(encoder: TransformerEncoder, decoder: TransformerDecoder) -> bool:
     return last and weighted and len(sizes) == 1 and networks == {(nn.Linear, nn.ReLU, nn.Linear)}
 
 
-FIRST = 256  # positions that are made at a time, at the least
+MIN_POSITIONS = 256  # positions that are computed at a time, at least
 
 
-class Embedder:
-    """A Transformer's embedding as it is now, without dropout, by a table of words. Threads may share it."""
+class EmbeddingTable:
+    """Embedding of a Transformer without dropout, as the kernels read it. Threads may share it."""
 
     def __init__(self, words: Tensor, embedding: vaswani2017.TransformerEmbedding) -> None:
         self.words, self.scale = words, embedding.scale
         self.positions = copy.deepcopy(embedding.positions)
-        self.made = torch.empty(0, self.words.shape[1])
+        self.position_vectors = torch.empty(0, self.words.shape[1])
 
-    def places(self, count: int) -> Tensor:
-        """What so many positions, or more, add to words."""
-        made = self.made  # another thread may put a shorter one in its place
+    def position_table(self, count: int) -> Tensor:
+        """Return the embeddings of at least `count` positions."""
+        made = self.position_vectors  # another thread may replace it by a shorter one
         if count > len(made):
-            made = self.positions(torch.zeros(1, 2 * count + FIRST, self.words.shape[1], dtype=torch.float32))
-            self.made = made = made[0].detach().contiguous()
+            made = self.positions(torch.zeros(1, 2 * count + MIN_POSITIONS, self.words.shape[1], dtype=torch.float32))
+            self.position_vectors = made = made[0].detach().contiguous()
         return made
 
-    def handed(self, places: Tensor) -> Embedding:
-        """For the kernels, which do not keep the places alive."""
-        return Embedding(self.words.data_ptr(), places.data_ptr(), len(self.words), self.scale)
+    def as_struct(self, places: Tensor) -> EmbeddingStruct:
+        """Return the C struct, which does not keep the positions alive."""
+        return EmbeddingStruct(self.words.data_ptr(), places.data_ptr(), len(self.words), self.scale)
 
 
-class OctetModel:
-    """The two halves, made of a readable model as it is now."""
+class Int8Transformer:
+    """Encoder and decoder, quantized from a reference model."""
 
     def __init__(self, model: Seq2Seq, kernels: ctypes.CDLL) -> None:
         encoder, decoder = model.encoder, model.decoder
         assert isinstance(encoder, TransformerEncoder)
         assert isinstance(decoder, TransformerDecoder)
         source, target = encoder.embedding.words.weight, decoder.embedding.words.weight
-        words = source.detach().clone()
-        self.embedder, self.kernels, self.weights = Embedder(words, encoder.embedding), kernels, Weights(kernels)
+        batch = source.detach().clone()
+        self.embedding_table, self.kernels, self.weights = (
+            EmbeddingTable(batch, encoder.embedding),
+            kernels,
+            WeightArena(kernels),
+        )
         self.stack = self.weights.encoder(encoder)
         self.memory = self.weights.memory(decoder.decoder_layers())
-        own = Embedder(words if target is source else target.detach().clone(), decoder.embedding)
-        self.decoder = OctetDecoder(decoder, own, kernels)
+        target_table = EmbeddingTable(batch if target is source else target.detach().clone(), decoder.embedding)
+        self.decoder = Int8Decoder(decoder, target_table, kernels)
 
-    def narrowed(self, words: Sequence[int]) -> OctetModel:
-        """The same model, which reads and writes the given target ids only, and calls them 0, 1, …"""
+    def restrict_vocabulary(self, batch: Sequence[int]) -> Int8Transformer:
+        """Return a model that reads and writes the given target ids only, numbered from 0."""
         other = copy.copy(self)
-        other.decoder = self.decoder.narrowed(torch.tensor(words))
+        other.decoder = self.decoder.restrict_vocabulary(torch.tensor(batch))
         return other
 
-    def encode(self, source: Tensor, lengths: Tensor) -> CachedState:
-        """The state before the first token of sources B,S."""
+    def encode(self, source: Tensor, lengths: Tensor) -> KVState:
+        """Return the state before the first token of sources (B, S)."""
         mask, decoder = prefix_mask(lengths, source.shape[1]), self.decoder.stack
-        ids, words, (rows, places) = source.long().contiguous(), mask.sum(1), mask.shape
-        positions = self.embedder.places(places)
-        pairs = torch.zeros(
+        ids, batch, (rows, places) = source.long().contiguous(), mask.sum(1), mask.shape
+        positions = self.embedding_table.position_table(places)
+        source_kv = torch.zeros(
             decoder.count, rows, decoder.heads, places, 2 * decoder.size // decoder.heads, dtype=torch.float32
         )
-        space = torch.empty(self.kernels.octets_encode_space(self.stack, places), dtype=torch.uint8)
-        known = self.kernels.octets_encode(
-            *(self.stack, self.embedder.handed(positions), ids.data_ptr(), words.data_ptr(), rows, places),
-            *(self.memory, decoder.count, decoder.heads, pairs.data_ptr(), space.data_ptr()),
+        workspace = torch.empty(self.kernels.octets_encode_space(self.stack, places), dtype=torch.uint8)
+        is_valid = self.kernels.octets_encode(
+            *(self.stack, self.embedding_table.as_struct(positions), ids.data_ptr(), batch.data_ptr(), rows, places),
+            *(self.memory, decoder.count, decoder.heads, source_kv.data_ptr(), workspace.data_ptr()),
         )
-        checked(known, source, self.embedder)
-        none = pairs.new_empty(decoder.count, rows, decoder.heads, 0, places)  # keys are with their values
-        nothing = Room(none[..., :0, None], pairs[..., :0, None, :], 0)
-        return CachedState(none, pairs, mask, nothing, torch.empty(rows, 0, dtype=torch.long), 0)
+        _check_ids(is_valid, source, self.embedding_table)
+        empty_keys = source_kv.new_empty(
+            decoder.count, rows, decoder.heads, 0, places
+        )  # keys are interleaved with values
+        empty_cache = BeamKVCache(empty_keys[..., :0, None], source_kv[..., :0, None, :], 0)
+        return KVState(empty_keys, source_kv, mask, empty_cache, torch.empty(rows, 0, dtype=torch.long), 0)
 
     def device_search(
-        self, _: OctetModel, source: Tensor, lengths: Tensor, wish: Wish
+        self, _: Int8Transformer, source: Tensor, lengths: Tensor, request: SearchRequest
     ) -> list[list[Hypothesis]] | None:
-        """A search by the kernels alone, where each sentence has one hypothesis."""
-        if wish.beam > 1:
+        """Run greedy search in C; return None for larger beams."""
+        if request.beam > 1:
             return None
-        return Greedy(self.decoder, self.encode(source, lengths), wish).found()
+        return GreedySearch(self.decoder, self.encode(source, lengths), request).run()
 
 
-class OctetDecoder(CachedDecoder):
-    """Its steps are the kernels'. In its states keys and values lie side by side, where others have values alone."""
+class Int8Decoder(KVCachedDecoder):
+    """Decoder whose steps run in C; keys and values are interleaved in the place of values."""
 
-    def __init__(self, decoder: TransformerDecoder, embedder: Embedder, kernels: ctypes.CDLL) -> None:
+    def __init__(self, decoder: TransformerDecoder, embedding_table: EmbeddingTable, kernels: ctypes.CDLL) -> None:
         super().__init__(decoder)
-        self.alignment_head, self.embedder, self.kernels = decoder.alignment_head, embedder, kernels
-        self.weights, self.own = Weights(kernels), Weights(kernels)
+        self.alignment_head, self.embedding_table, self.kernels = decoder.alignment_head, embedding_table, kernels
+        self.weights, self.output_arena = WeightArena(kernels), WeightArena(kernels)
         self.stack = self.weights.decoder(decoder)
-        self.matrix = quantize_rows(decoder.output.weight.detach(), decoder.output.bias)
-        self.output = self.own.product(self.matrix)
-        self.words: Tensor | None = None  # what tokens are called where they are those of some words alone
+        self.output_matrix = quantize_matrix(decoder.output.weight.detach(), decoder.output.bias)
+        self.output = self.output_arena.product(self.output_matrix)
+        self.words: Tensor | None = None  # ids of the tokens if the vocabulary is restricted
 
-    def narrowed(self, words: Tensor) -> OctetDecoder:
-        """Among some words."""
+    def restrict_vocabulary(self, batch: Tensor) -> Int8Decoder:
+        """Return a decoder for some target ids."""
         other = copy.copy(self)
-        other.words = words if self.words is None else self.words[words]
-        other.matrix, other.own = self.matrix.some(words), Weights(self.kernels)
-        other.output = other.own.product(other.matrix)
+        other.words = batch if self.words is None else self.words[batch]
+        other.output_matrix, other.output_arena = self.output_matrix.select_rows(batch), WeightArena(self.kernels)
+        other.output = other.output_arena.product(other.output_matrix)
         return other
 
-    def start(self, encoded: CachedState) -> CachedState:  # type: ignore[override]
-        """What was read is the first state already."""
+    def start(self, encoded: KVState) -> KVState:  # type: ignore[override]
+        """Return the encoder's state, which is the initial one."""
         return encoded
 
-    def step(self, state: CachedState, tokens: Tensor) -> tuple[Tensor, CachedState, Attended]:
-        """Tokens B -> log-probabilities B,V."""
-        place = state.table.shape[1]
-        state = self.opened(state)
-        rows, pairs, mask, room = len(tokens), state.values.contiguous(), state.mask.contiguous(), state.room
-        words = Words(
-            *(rows, rows, None, *mask.shape, pairs.data_ptr(), mask.data_ptr()),
-            *(room.groups, room.slots, room.keys.shape[4], place, room.values.data_ptr(), state.table.data_ptr()),
+    def step(self, state: KVState, tokens: Tensor) -> tuple[Tensor, KVState, Attended]:
+        """Take one step: tokens (B,) -> log-probabilities (B, V)."""
+        num_written = state.table.shape[1]
+        state = self._append_slot(state)
+        rows, source_kv, mask, cache = len(tokens), state.values.contiguous(), state.mask.contiguous(), state.cache
+        batch = DecodeBatchStruct(
+            *(rows, rows, None, *mask.shape, source_kv.data_ptr(), mask.data_ptr()),
+            *(
+                cache.groups,
+                cache.slots,
+                cache.keys.shape[4],
+                num_written,
+                cache.values.data_ptr(),
+                state.table.data_ptr(),
+            ),
         )
-        read = tokens.long().contiguous() if self.words is None else self.words[tokens]
+        token_ids = tokens.long().contiguous() if self.words is None else self.words[tokens]
         steps = torch.full((rows,), state.step) if isinstance(state.step, int) else state.step.contiguous()
         log_probs = torch.empty(rows, self.output.outside, dtype=torch.float32)
-        look = torch.zeros(rows, mask.shape[1], dtype=torch.float32)
-        positions, space = self.embedder.places(place + 1), self.space(words, place)
-        tensors = (part.data_ptr() for part in (read, steps, look, log_probs, space))
-        how = (self.embedder.handed(positions), self.output, self.looking())
-        checked(self.kernels.octets_step(self.stack, words, *how, *tensors), read, self.embedder)
-        room.used = place + 1
-        return log_probs, state._replace(step=state.step + 1), Attended(look[:, None, :0], look[:, None])
+        alignment = torch.zeros(rows, mask.shape[1], dtype=torch.float32)
+        positions, workspace = (
+            self.embedding_table.position_table(num_written + 1),
+            self._allocate_workspace(batch, num_written),
+        )
+        tensors = (part.data_ptr() for part in (token_ids, steps, alignment, log_probs, workspace))
+        shared_arguments = (self.embedding_table.as_struct(positions), self.output, self._alignment_source())
+        _check_ids(
+            self.kernels.octets_step(self.stack, batch, *shared_arguments, *tensors), token_ids, self.embedding_table
+        )
+        cache.length = num_written + 1
+        return log_probs, state._replace(step=state.step + 1), Attended(alignment[:, None, :0], alignment[:, None])
 
-    def looking(self) -> Viewpoint:
-        """From where it looks at the source."""
+    def _alignment_source(self) -> AlignmentSourceStruct:
         layer, head, _ = self.alignment_head
-        return Viewpoint(layer % len(self.layers), -1 if head is None else head)
+        return AlignmentSourceStruct(layer % len(self.layers), -1 if head is None else head)
 
-    def space(self, words: Words, last: int) -> Tensor:
-        """What steps up to the last need besides."""
-        return torch.empty(self.kernels.octets_step_space(self.stack, words, last), dtype=torch.uint8)
+    def _allocate_workspace(self, batch: DecodeBatchStruct, last: int) -> Tensor:
+        return torch.empty(self.kernels.octets_step_space(self.stack, batch, last), dtype=torch.uint8)
 
 
-def checked(known: int, ids: Tensor, embedder: Embedder) -> None:
-    """Refuses ids that no word has."""
-    if not known:
+def _check_ids(is_valid: int, ids: Tensor, embedding_table: EmbeddingTable) -> None:
+    """Raise an IndexError for ids outside of the vocabulary."""
+    if not is_valid:
         least, most = ids.min().item(), ids.max().item()
-        raise IndexError(f"ids are from 0 to {len(embedder.words) - 1}, not from {least} to {most}")
+        raise IndexError(f"ids are from 0 to {len(embedding_table.words) - 1}, not from {least} to {most}")
 
 
-CHUNK = 32  # steps at a time
+GREEDY_CHUNK = 32  # steps per call of the kernels
 
 
-class Greedy:
-    """One hypothesis of each source, from a first state on."""
+class GreedySearch:
+    """Greedy search from an initial state."""
 
-    def __init__(self, decoder: OctetDecoder, state: CachedState, wish: Wish) -> None:
-        self.decoder, self.wish = decoder, wish
-        self.pairs, self.mask = state.values, state.mask
+    def __init__(self, decoder: Int8Decoder, state: KVState, request: SearchRequest) -> None:
+        self.decoder, self.request = decoder, request
+        self.source_kv, self.mask = state.values, state.mask
         layers, rows, heads, places, pair = state.values.shape
         self.past = torch.empty(layers, rows, heads, 0, pair, dtype=torch.float32)
-        self.words = Words(
-            *(rows, rows, None, rows, places, self.pairs.data_ptr(), self.mask.data_ptr()),
+        self.words = DecodeBatchStruct(
+            *(rows, rows, None, rows, places, self.source_kv.data_ptr(), self.mask.data_ptr()),
             *(rows, 1, 0, 0, None, None),
         )
-        self.limits, self.never = torch.tensor(wish.limits), torch.tensor((PAD, BOS))
-        self.numbers = torch.stack(
-            (torch.arange(rows), torch.full((rows,), BOS), *torch.zeros(2, rows, dtype=torch.long))
-        )
-        self.reached = torch.zeros(rows, dtype=torch.float32)
+        self.limits, self.forbidden = torch.tensor(request.max_lengths), torch.tensor((PAD, BOS))
+        self.rows = torch.stack((torch.arange(rows), torch.full((rows,), BOS), *torch.zeros(2, rows, dtype=torch.long)))
+        self.log_probs = torch.zeros(rows, dtype=torch.float32)
         self.logits = torch.empty(rows, decoder.output.outside, dtype=torch.float32)
-        self.record = Record(rows, 1, places)
+        self.trace = SearchTrace(rows, 1, places)
 
-    def found(self) -> list[list[Hypothesis]]:
-        """The target of each source."""
+    def run(self) -> list[list[Hypothesis]]:
+        """Return the hypothesis of each source."""
         while self.words.many:
-            self.chunk()
-        self.record.done = self.numbers[3].int().numpy()
-        return found(self.record, self.wish)
+            self._run_chunk()
+        self.trace.done = self.rows[3].int().numpy()
+        return find_best_hypotheses(self.trace, self.request)
 
-    def chunk(self) -> None:
-        """Some steps of those that have not ended."""
-        decoder, rows, last = self.decoder, self.words.rows, self.words.used + CHUNK
-        self.enlarge(last)
-        tokens = torch.zeros(CHUNK, rows, dtype=torch.long)
-        log_probs = torch.zeros(CHUNK, rows, dtype=torch.float32)
-        looks = torch.empty(CHUNK, rows, self.words.places, dtype=torch.float32) if self.wish.attention else None
-        positions, space = decoder.embedder.places(last), decoder.space(self.words, last)
-        who, read, places, done = (part.data_ptr() for part in self.numbers)
-        how = (decoder.embedder.handed(positions), decoder.output, decoder.looking(), byref(self.asked()))
-        going = Going(who, read, places, self.reached.data_ptr(), done)
-        written = Written(*map(_pointer_or_none, (tokens, log_probs, looks, self.logits)))
+    def _run_chunk(self) -> None:
+        """Take some steps of the open hypotheses."""
+        decoder, rows, last = self.decoder, self.words.rows, self.words.used + GREEDY_CHUNK
+        self._grow_cache(last)
+        tokens = torch.zeros(GREEDY_CHUNK, rows, dtype=torch.long)
+        log_probs = torch.zeros(GREEDY_CHUNK, rows, dtype=torch.float32)
+        attention = (
+            torch.empty(GREEDY_CHUNK, rows, self.words.places, dtype=torch.float32) if self.request.attention else None
+        )
+        positions, workspace = (
+            decoder.embedding_table.position_table(last),
+            decoder._allocate_workspace(self.words, last),
+        )
+        who, token_ids, places, done = (part.data_ptr() for part in self.rows)
+        shared_arguments = (
+            decoder.embedding_table.as_struct(positions),
+            decoder.output,
+            decoder._alignment_source(),
+            byref(self._make_limits()),
+        )
+        active_rows = ActiveRowsStruct(who, token_ids, places, self.log_probs.data_ptr(), done)
+        outputs = StepOutputStruct(*map(_pointer_or_none, (tokens, log_probs, attention, self.logits)))
         before = self.words.used
-        decoder.kernels.octets_write(decoder.stack, self.words, *how, going, written, CHUNK, space.data_ptr())
-        self.note(tokens, log_probs, looks, self.words.used - before)
+        decoder.kernels.octets_write(
+            decoder.stack, self.words, *shared_arguments, active_rows, outputs, GREEDY_CHUNK, workspace.data_ptr()
+        )
+        self._record_steps(tokens, log_probs, attention, self.words.used - before)
 
-    def enlarge(self, positions: int) -> None:
-        """Room for so many."""
+    def _grow_cache(self, positions: int) -> None:
+        """Enlarge the KV cache for so many positions."""
         if positions <= self.words.positions:
             return
         layers, rows, heads, size, pair = self.past.shape
@@ -284,25 +319,23 @@ class Greedy:
         larger[:, :, :, :size] = self.past
         self.past, self.words.positions, self.words.past = larger, larger.shape[3], larger.data_ptr()
 
-    def asked(self) -> Asked:
-        """What is asked of targets."""
+    def _make_limits(self) -> SearchLimitsStruct:
         places = (
             self.limits.data_ptr(),
             EOS,
-            self.never.data_ptr(),
-            len(self.never),
+            self.forbidden.data_ptr(),
+            len(self.forbidden),
             _pointer_or_none(self.decoder.words),
         )
-        return Asked(self.wish.min_length, *places)
+        return SearchLimitsStruct(self.request.min_length, *places)
 
-    def note(self, tokens: Tensor, log_probs: Tensor, looks: Tensor | None, steps: int) -> None:
-        """What was written in so many steps."""
-        self.record.tokens.append(tokens[:steps, :, None].numpy())
-        self.record.log_probs.append(log_probs[:steps, :, None].numpy())
-        if looks is not None:
-            self.record.looked(looks[:steps, :, None].numpy(), np.arange(len(looks[0])))
+    def _record_steps(self, tokens: Tensor, log_probs: Tensor, attention: Tensor | None, steps: int) -> None:
+        """Add the tokens of these steps to the trace."""
+        self.trace.tokens.append(tokens[:steps, :, None].numpy())
+        self.trace.log_probs.append(log_probs[:steps, :, None].numpy())
+        if attention is not None:
+            self.trace.add_attention(attention[:steps, :, None].numpy(), np.arange(len(attention[0])))
 
 
 def _pointer_or_none(part: Tensor | None) -> int | None:
-    """Where it is, if it is."""
     return None if part is None else part.data_ptr()

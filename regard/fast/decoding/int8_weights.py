@@ -10,257 +10,274 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.fast.kernels import build as compiled
-from regard.fast.kernels.build import PLACE, SINGLE, WHOLE, YES
-from regard.fast.selftest import ratio
+from regard.fast.kernels import build
+from regard.fast.kernels.build import FLOAT, INT, LONG, POINTER
+from regard.fast.selftest import cpu_time_ratio
 from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, PostNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import MultiHeadAttention
 
 
-class Product(ctypes.Structure):
-    """y = W x + b, with W in bytes."""
+class LinearStruct(ctypes.Structure):
+    """y = W x + b, with W in int8."""
 
     _fields_ = (
-        *((name, PLACE) for name in ("panels", "scales", "bias", "sums")),
-        *((name, WHOLE) for name in ("inside", "outside")),
+        *((name, POINTER) for name in ("panels", "scales", "bias", "sums")),
+        *((name, LONG) for name in ("inside", "outside")),
     )
 
 
-class Norm(ctypes.Structure):
+class LayerNormStruct(ctypes.Structure):
     """A layer norm."""
 
-    _fields_ = (("weight", PLACE), ("bias", PLACE), ("epsilon", SINGLE))
+    _fields_ = (("weight", POINTER), ("bias", POINTER), ("epsilon", FLOAT))
 
 
-class Layer(ctypes.Structure):
-    """One of an encoder lacks what looks at the source."""
+class LayerStruct(ctypes.Structure):
+    """A layer; one of an encoder has no cross-attention."""
 
     _fields_ = (
-        *((name, Norm) for name in ("around_attention", "around_cross", "around_feedforward")),
-        *((name, Product) for name in ("attention", "attention_out", "cross", "cross_out", "inner", "outer")),
+        *((name, LayerNormStruct) for name in ("around_attention", "around_cross", "around_feedforward")),
+        *((name, LinearStruct) for name in ("attention", "attention_out", "cross", "cross_out", "inner", "outer")),
     )
 
 
-class Stack(ctypes.Structure):
-    """Layers one above the other."""
+class StackStruct(ctypes.Structure):
+    """The layers of an encoder or decoder."""
 
     _fields_ = (
-        ("layers", PLACE),
-        *((name, WHOLE) for name in ("count", "size", "heads", "feedforward")),
-        *(("post", YES), ("last", PLACE)),
+        ("layers", POINTER),
+        *((name, LONG) for name in ("count", "size", "heads", "feedforward")),
+        *(("post", INT), ("last", POINTER)),
     )
 
 
-class Embedding(ctypes.Structure):
-    """E x · scale, plus positions."""
+class EmbeddingStruct(ctypes.Structure):
+    """Word embeddings, their scale, and positions."""
 
-    _fields_ = (("words", PLACE), ("positions", PLACE), ("count", WHOLE), ("scale", SINGLE))
+    _fields_ = (("words", POINTER), ("positions", POINTER), ("count", LONG), ("scale", FLOAT))
 
 
-class Words(ctypes.Structure):
-    """What a step knows of its rows."""
+class DecodeBatchStruct(ctypes.Structure):
+    """The rows of a step, their sources and KV cache."""
 
     _fields_ = (
-        *(("rows", WHOLE), ("many", WHOLE), ("who", PLACE), ("sources", WHOLE), ("places", WHOLE)),
-        *(("pairs", PLACE), ("mask", PLACE)),
-        *((name, WHOLE) for name in ("groups", "slots", "positions", "used")),
-        *(("past", PLACE), ("table", PLACE)),
+        *(("rows", LONG), ("many", LONG), ("who", POINTER), ("sources", LONG), ("places", LONG)),
+        *(("pairs", POINTER), ("mask", POINTER)),
+        *((name, LONG) for name in ("groups", "slots", "positions", "used")),
+        *(("past", POINTER), ("table", POINTER)),
     )
 
 
-class Viewpoint(ctypes.Structure):
-    """Whose look at the source is given out."""
+class AlignmentSourceStruct(ctypes.Structure):
+    """Layer and head whose cross-attention is returned."""
 
-    _fields_ = (("layer", WHOLE), ("head", WHOLE))
+    _fields_ = (("layer", LONG), ("head", LONG))
 
 
-class Asked(ctypes.Structure):
-    """What is asked of targets."""
+class SearchLimitsStruct(ctypes.Structure):
+    """Length limits and forbidden tokens."""
 
     _fields_ = (
-        *(("least", WHOLE), ("limits", PLACE), ("end", ctypes.c_int64)),
-        *(("never", PLACE), ("many", WHOLE), ("names", PLACE)),
+        *(("least", LONG), ("limits", POINTER), ("end", ctypes.c_int64)),
+        *(("never", POINTER), ("many", LONG), ("names", POINTER)),
     )
 
 
-class Going(ctypes.Structure):
-    """Targets on their way."""
+class ActiveRowsStruct(ctypes.Structure):
+    """Open hypotheses of a greedy search."""
 
-    _fields_ = tuple((name, PLACE) for name in ("who", "read", "places", "reached", "done"))
-
-
-class Written(ctypes.Structure):
-    """What was written in some steps."""
-
-    _fields_ = tuple((name, PLACE) for name in ("tokens", "log_probs", "seen", "logits"))
+    _fields_ = tuple((name, POINTER) for name in ("who", "read", "places", "reached", "done"))
 
 
-class Rows(ctypes.Structure):
-    """Numbers in bytes."""
+class StepOutputStruct(ctypes.Structure):
+    """Output of some steps."""
 
-    _fields_ = (("panels", PLACE), ("scales", PLACE))
+    _fields_ = tuple((name, POINTER) for name in ("tokens", "log_probs", "seen", "logits"))
 
 
-STACK, WORDS, EMBEDDING, PRODUCT = map(ctypes.POINTER, (Stack, Words, Embedding, Product))
-DECODER = [STACK, WORDS, EMBEDDING, PRODUCT, Viewpoint]
-SIGNATURES: compiled.Signatures = {
-    "octets_wide": (WHOLE, []),
-    "octets_room": (WHOLE, [WHOLE, WHOLE]),
-    "octets_quantise": (None, [PLACE, WHOLE, WHOLE, Rows]),
-    "octets_multiply": (None, [Rows, PRODUCT, WHOLE, PLACE, YES]),
-    "octets_encode_space": (WHOLE, [STACK, WHOLE]),
-    "octets_encode": (YES, [STACK, EMBEDDING, PLACE, PLACE, WHOLE, WHOLE, PLACE, WHOLE, WHOLE, PLACE, PLACE]),
-    "octets_step_space": (WHOLE, [STACK, WORDS, WHOLE]),
-    "octets_step": (YES, [*DECODER, *[PLACE] * 5]),
-    "octets_write": (None, [*DECODER, *map(ctypes.POINTER, (Asked, Going, Written)), WHOLE, PLACE]),
+class QuantizedRowsStruct(ctypes.Structure):
+    """Activations in int8."""
+
+    _fields_ = (("panels", POINTER), ("scales", POINTER))
+
+
+STACK_POINTER, BATCH_POINTER, EMBEDDING_POINTER, LINEAR_POINTER = map(
+    ctypes.POINTER, (StackStruct, DecodeBatchStruct, EmbeddingStruct, LinearStruct)
+)
+DECODER_ARGUMENTS = [STACK_POINTER, BATCH_POINTER, EMBEDDING_POINTER, LINEAR_POINTER, AlignmentSourceStruct]
+SIGNATURES: build.Signatures = {
+    "octets_wide": (LONG, []),
+    "octets_room": (LONG, [LONG, LONG]),
+    "octets_quantise": (None, [POINTER, LONG, LONG, QuantizedRowsStruct]),
+    "octets_multiply": (None, [QuantizedRowsStruct, LINEAR_POINTER, LONG, POINTER, INT]),
+    "octets_encode_space": (LONG, [STACK_POINTER, LONG]),
+    "octets_encode": (
+        INT,
+        [STACK_POINTER, EMBEDDING_POINTER, POINTER, POINTER, LONG, LONG, POINTER, LONG, LONG, POINTER, POINTER],
+    ),
+    "octets_step_space": (LONG, [STACK_POINTER, BATCH_POINTER, LONG]),
+    "octets_step": (INT, [*DECODER_ARGUMENTS, *[POINTER] * 5]),
+    "octets_write": (
+        None,
+        [
+            *DECODER_ARGUMENTS,
+            *map(ctypes.POINTER, (SearchLimitsStruct, ActiveRowsStruct, StepOutputStruct)),
+            LONG,
+            POINTER,
+        ],
+    ),
 }
 
 
 def load_kernels(*flags: str) -> ctypes.CDLL:
-    """All of them, or a `MissingError`; a compiler may be told more."""
-    return compiled.library(compiled.SOURCES / "int8", SIGNATURES, flags=flags)
+    """Load the C kernels with additional compiler flags, or raise a `KernelUnavailableError`."""
+    return build.load_library(build.SOURCES / "int8", SIGNATURES, flags=flags)
 
 
-DEEP, LEAST = 4, 1e-30  # as in `octets.h`
-MOST = 127
+GROUP, MIN_SCALE = 4, 1e-30  # as in `octets.h`
+MAX_INT8 = 127
 
 
-class Matrix(NamedTuple):
-    """W out,in in bytes: each row is so many times its scale."""
+class QuantizedMatrix(NamedTuple):
+    """W (out, in) in int8, with one scale per row."""
 
     rows: Tensor  # out,in
     scales: Tensor  # out
     bias: Tensor  # out
 
-    def some(self, rows: Tensor) -> Matrix:
-        """The given rows of it."""
-        return Matrix(*(part.index_select(0, rows) for part in self))
+    def select_rows(self, rows: Tensor) -> QuantizedMatrix:
+        """Return some rows."""
+        return QuantizedMatrix(*(part.index_select(0, rows) for part in self))
 
 
-def quantize_rows(weight: Tensor, bias: Tensor | None = None) -> Matrix:
-    """The nearest bytes, where the largest of each row is 127."""
-    top = weight.abs().amax(1).clamp(min=LEAST)
-    rows = (weight * (MOST / top)[:, None]).round().to(torch.int8)
-    return Matrix(rows, top / MOST, torch.zeros_like(top) if bias is None else bias)
+def quantize_matrix(weight: Tensor, bias: Tensor | None = None) -> QuantizedMatrix:
+    """Round to int8, with 127 for the largest number of each row."""
+    top = weight.abs().amax(1).clamp(min=MIN_SCALE)
+    rows = (weight * (MAX_INT8 / top)[:, None]).round().to(torch.int8)
+    return QuantizedMatrix(rows, top / MAX_INT8, torch.zeros_like(top) if bias is None else bias)
 
 
-class Weights:
-    """What structures point to, which lives as long as this."""
+class WeightArena:
+    """Tensors and structs that C structs point to, kept alive as long as this object."""
 
     def __init__(self, kernels: ctypes.CDLL) -> None:
-        self.wide: int = kernels.octets_wide()
-        self.kept: list[object] = []
+        self.panel_width: int = kernels.octets_wide()
+        self.objects: list[object] = []
 
-    def keep(self, x: Tensor) -> int:
-        """Where a tensor is."""
+    def pin(self, x: Tensor) -> int:
+        """Copy a tensor and return its address."""
         x = x.detach().clone(memory_format=torch.contiguous_format)  # a model may go on learning
-        self.kept.append(x)
+        self.objects.append(x)
         return x.data_ptr()
 
-    def product(self, matrix: Matrix) -> Product:
+    def product(self, matrix: QuantizedMatrix) -> LinearStruct:
         """A matrix in panels."""
         out, inside = matrix.rows.shape
-        below, beside = -out % self.wide, -inside % DEEP
-        rows = F.pad(matrix.rows, (0, beside, 0, below)).view(torch.int32)  # four of a row's numbers are one
-        panels = rows.view(-1, self.wide, rows.shape[1]).transpose(1, 2)
+        row_padding, column_padding = -out % self.panel_width, -inside % GROUP
+        rows = F.pad(matrix.rows, (0, column_padding, 0, row_padding)).view(
+            torch.int32
+        )  # four of a row's numbers are one
+        panels = rows.view(-1, self.panel_width, rows.shape[1]).transpose(1, 2)
         sums = matrix.rows.sum(1, dtype=torch.int32)
-        numbers = (F.pad(part, (0, below)) for part in (matrix.scales, matrix.bias, sums))
-        return Product(self.keep(panels), *map(self.keep, numbers), inside, out)
+        numbers = (F.pad(part, (0, row_padding)) for part in (matrix.scales, matrix.bias, sums))
+        return LinearStruct(self.pin(panels), *map(self.pin, numbers), inside, out)
 
-    def linear(self, layer: nn.Linear) -> Product:
-        """A layer's."""
-        return self.product(quantize_rows(layer.weight, layer.bias))
+    def linear(self, layer: nn.Linear) -> LinearStruct:
+        """Return a layer."""
+        return self.product(quantize_matrix(layer.weight, layer.bias))
 
-    def parts(self, attention: MultiHeadAttention, first: int, last: int) -> Product:
-        """Of queries, keys and values those from the first to the last."""
+    def _projection(self, attention: MultiHeadAttention, first: int, last: int) -> LinearStruct:
         some = slice(first * attention.size, last * attention.size)
-        return self.product(quantize_rows(attention.in_proj_weight[some], attention.in_proj_bias[some]))
+        return self.product(quantize_matrix(attention.in_proj_weight[some], attention.in_proj_bias[some]))
 
-    def norm(self, norm: nn.Module) -> Norm:
-        """A layer norm."""
+    def norm(self, norm: nn.Module) -> LayerNormStruct:
+        """Return a layer norm."""
         assert isinstance(norm, nn.LayerNorm)
-        return Norm(self.keep(norm.weight), self.keep(norm.bias), norm.eps)
+        return LayerNormStruct(self.pin(norm.weight), self.pin(norm.bias), norm.eps)
 
-    def encoder_layer(self, layer: EncoderLayer | DecoderLayer) -> Layer:
-        """Self-attention and the network, which both kinds have."""
+    def encoder_layer(self, layer: EncoderLayer | DecoderLayer) -> LayerStruct:
+        """Return self-attention and feed-forward network, which both kinds of layers have."""
         inner, _, outer = layer.feedforward
         assert isinstance(inner, nn.Linear)
         assert isinstance(outer, nn.Linear)
-        return Layer(
+        return LayerStruct(
             around_attention=self.norm(layer.around_attention.norm),
             around_feedforward=self.norm(layer.around_feedforward.norm),
-            attention=self.parts(layer.attention, 0, 3),
+            attention=self._projection(layer.attention, 0, 3),
             attention_out=self.linear(layer.attention.out_proj),
             inner=self.linear(inner),
             outer=self.linear(outer),
         )
 
-    def decoder_layer(self, layer: DecoderLayer) -> Layer:
-        """And what looks at the source."""
+    def decoder_layer(self, layer: DecoderLayer) -> LayerStruct:
+        """Return a decoder layer, with cross-attention."""
         made = self.encoder_layer(layer)
         made.around_cross = self.norm(layer.around_cross_attention.norm)
-        made.cross = self.parts(layer.cross_attention, 0, 1)
+        made.cross = self._projection(layer.cross_attention, 0, 1)
         made.cross_out = self.linear(layer.cross_attention.out_proj)
         return made
 
-    def encoder(self, encoder: TransformerEncoder) -> Stack:
-        """All layers of an encoder."""
+    def encoder(self, encoder: TransformerEncoder) -> StackStruct:
+        """Return all layers of an encoder."""
         layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
         return self.stack(list(map(self.encoder_layer, layers)), layers[0], encoder.norm)
 
-    def decoder(self, decoder: TransformerDecoder) -> Stack:
-        """All layers of a decoder."""
+    def decoder(self, decoder: TransformerDecoder) -> StackStruct:
+        """Return all layers of a decoder."""
         layers = decoder.decoder_layers()
         return self.stack(list(map(self.decoder_layer, layers)), layers[0], decoder.norm)
 
-    def stack(self, made: list[Layer], first: EncoderLayer | DecoderLayer, last: nn.Module) -> Stack:
-        """Layers one above the other, of which all are like the first, and the norm at their end, if there is one."""
-        end = self.array(Norm, [self.norm(last)]) if isinstance(last, nn.LayerNorm) else None
+    def stack(self, made: list[LayerStruct], first: EncoderLayer | DecoderLayer, last: nn.Module) -> StackStruct:
+        """Return uniform layers, and the final norm if there is one."""
+        end = self.array(LayerNormStruct, [self.norm(last)]) if isinstance(last, nn.LayerNorm) else None
         post = isinstance(first.around_attention, PostNorm)
         widest = max(layer.inner.outside for layer in made)
         size, heads = first.attention.size, first.attention.heads
-        return Stack(self.array(Layer, made), len(made), size, heads, widest, post, end)
+        return StackStruct(self.array(LayerStruct, made), len(made), size, heads, widest, post, end)
 
     def memory(self, layers: Sequence[DecoderLayer]) -> int:
-        """The keys and values that each layer makes of the source."""
-        return self.array(Product, [self.parts(layer.cross_attention, 1, 3) for layer in layers])
+        """Return the address of the key and value projections of all decoder layers."""
+        return self.array(LinearStruct, [self._projection(layer.cross_attention, 1, 3) for layer in layers])
 
     def array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
-        """Structures one behind the other."""
+        """Return the address of an array of structs."""
         made = (kind * len(items))(*items)
-        self.kept.append(made)
+        self.objects.append(made)
         return ctypes.addressof(made)
 
 
-TRIAL, ROUNDS = (32, 256, 1024), 4  # the shape of products by which it is compared with PyTorch's, and how many turns
-CLOSE = 0.02  # of the whole; what bytes may be off by
+SELFTEST_SHAPE, SELFTEST_ROUNDS = (
+    (32, 256, 1024),
+    4,
+)  # the shape of products by which it is compared with PyTorch's, and how many turns
+TOLERANCE = 0.02  # of the whole; what bytes may be off by
 
 
-class Linear:
-    """X Wᵀ + b, or with `relu` what of it is above 0."""
+class Int8Linear:
+    """X Wᵀ + b, optionally with ReLU, as a single product."""
 
     def __init__(self, kernels: ctypes.CDLL, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.kernels, self.weights = kernels, Weights(kernels)
-        self.product = self.weights.product(quantize_rows(weight, bias))
+        self.kernels, self.weights = kernels, WeightArena(kernels)
+        self.product = self.weights.product(quantize_matrix(weight, bias))
 
     def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
-        """X N,I -> N,O."""
+        """Multiply x (N, I) -> (N, O)."""
         x, (rows, inside), outside = x.contiguous(), x.shape, self.product.outside
         panels = torch.empty(self.kernels.octets_room(rows, inside), dtype=torch.uint8)
         scales, y = torch.empty(rows, dtype=torch.float32), torch.empty(rows, outside, dtype=torch.float32)
-        halfway = Rows(panels.data_ptr(), scales.data_ptr())
+        halfway = QuantizedRowsStruct(panels.data_ptr(), scales.data_ptr())
         self.kernels.octets_quantise(x.data_ptr(), rows, inside, halfway)
         self.kernels.octets_multiply(halfway, self.product, rows, y.data_ptr(), relu)
         return y
 
 
-def tried(kernels: ctypes.CDLL) -> str:
-    """Nothing, if products are right, and take less time than in single precision; otherwise what is wrong."""
-    rows, inside, outside = TRIAL
+def check_int8_gemm(kernels: ctypes.CDLL) -> str:
+    """Return "" if products are right and faster than in fp32, otherwise what is wrong."""
+    rows, inside, outside = SELFTEST_SHAPE
     with torch.random.fork_rng(devices=[]):
         x, weight = (torch.randn(many, inside, dtype=torch.float32) for many in (rows, outside))
-    linear, exact = Linear(kernels, weight), x @ weight.t()
-    if not (linear(x) - exact).norm() < CLOSE * exact.norm():
-        return "kernels for bytes give wrong numbers here"
-    times = ratio(lambda: linear(x), lambda: x @ weight.t(), ROUNDS)
-    return f"in bytes products would take {times:.2f} times as long" if times > 1 else ""
+    linear, exact = Int8Linear(kernels, weight), x @ weight.t()
+    if not (linear(x) - exact).norm() < TOLERANCE * exact.norm():
+        return "the int8 kernels give wrong results here"
+    times = cpu_time_ratio(lambda: linear(x), lambda: x @ weight.t(), SELFTEST_ROUNDS)
+    return f"int8 products would take {times:.2f} times as long" if times > 1 else ""

@@ -21,156 +21,169 @@ from regard.fast.decoding.topk import topk
 from regard.models.hypothesis import Floats, Hypothesis, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
 
-CHUNK = 8  # steps; an even number, since what a step writes is not where it reads, but where the next one does
-LONGEST = 4096  # tokens that a target may have
+CHUNK_STEPS = 8  # steps per chunk; even, because steps alternate between two buffers
+MAX_TARGET_LENGTH = 4096  # tokens of a target
 
 
-class Wish(NamedTuple):
-    """What is asked of a search, the same for all of its sentences."""
+class SearchRequest(NamedTuple):
+    """Options of a search, for all of its sentences."""
 
     beam: int
     n_best: int
     min_length: int
-    limits: Sequence[int]  # of each sentence: tokens that a target may have, EOS included
-    penalties: Sequence[float]  # what log p(y) is divided by, for each |y| from 0 to the largest limit
+    max_lengths: Sequence[int]  # per sentence, EOS included
+    length_divisors: Sequence[float]  # of log p(y), for each |y| from 0 to the largest limit
     attention: bool
-    sources: Sequence[int]  # of each sentence: words that it has
+    source_lengths: Sequence[int]  # per sentence
 
 
 Ints = npt.NDArray[np.int32]
 
 
-class Looks(NamedTuple):
-    """Where the rows of some sentences looked, at some steps after each other."""
+class AttentionChunk(NamedTuple):
+    """Attention of the rows of some sentences in consecutive steps."""
 
-    place: npt.NDArray[np.int64]  # of each sentence among them
-    seen: Floats  # steps,A,W,S
+    sentence_index: npt.NDArray[np.int64]  # of each sentence in `weights`
+    weights: Floats  # (steps, A, W, S)
 
 
 @dataclass
-class Record:
-    """Of each step t, sentence a and row w what was chosen; rows are numbered within their sentence.
+class SearchTrace:
+    """Choices of each step, for each sentence and row; rows are numbered within their sentence.
 
-    What is added at once is a chunk of T steps.
+    It grows by chunks of T steps.
     """
 
     sentences: int
     width: int
     source: int
-    log_probs: list[Any] = field(default_factory=list)  # of a chunk each: T,A,W
+    log_probs: list[Any] = field(default_factory=list)  # per chunk: (T, A, W)
     parents: list[Any] = field(default_factory=list)
     tokens: list[Any] = field(default_factory=list)
-    looks: list[Looks] = field(default_factory=list)
-    done: Ints = field(init=False)  # A; the step with which each was done
+    attention: list[AttentionChunk] = field(default_factory=list)
+    done: Ints = field(init=False)  # (A,), the last step of each sentence
 
     def __post_init__(self) -> None:
         self.done = np.zeros(self.sentences, np.int32)
 
-    def add(self, slab: Ints, looks: Floats | None, who: npt.NDArray[np.int64]) -> None:
-        """One chunk, of the sentences with these numbers; of the others, which are done, nothing more is known."""
-        W, count = self.width, len(who)
-        size = (len(slab)) // (CHUNK * 3 * W + 1)
-        steps = slab[:-size].reshape(CHUNK, 3, size, W)[:, :, :count]
-        whole = np.array(steps.transpose(1, 0, 2, 3))  # the next chunk may write to the same memory
+    def add_chunk(self, slab: Ints, attention: Floats | None, sentence_ids: npt.NDArray[np.int64]) -> None:
+        """Add a chunk of the device search for the sentences with these ids; the others are done."""
+        W, count = self.width, len(sentence_ids)
+        size = (len(slab)) // (CHUNK_STEPS * 3 * W + 1)
+        steps = slab[:-size].reshape(CHUNK_STEPS, 3, size, W)[:, :, :count]
+        all_steps = np.array(steps.transpose(1, 0, 2, 3))  # a copy: the next chunk overwrites the buffer
         if count < self.sentences:
-            some, whole = whole, np.zeros((3, CHUNK, self.sentences, W), np.int32)
-            whole[:, :, who] = some
-        log_probs, parents, tokens = whole
+            active_steps, all_steps = all_steps, np.zeros((3, CHUNK_STEPS, self.sentences, W), np.int32)
+            all_steps[:, :, sentence_ids] = active_steps
+        log_probs, parents, tokens = all_steps
         self.log_probs.append(log_probs.view(np.float32))
         self.parents.append(parents)
         self.tokens.append(tokens)
-        self.done[who] = slab[-size:][:count]
-        if looks is not None:
-            self.looked(np.array(looks.reshape(CHUNK, -1, W, looks.shape[-1])[:, :count, :, : self.source]), who)
+        self.done[sentence_ids] = slab[-size:][:count]
+        if attention is not None:
+            self.add_attention(
+                np.array(attention.reshape(CHUNK_STEPS, -1, W, attention.shape[-1])[:, :count, :, : self.source]),
+                sentence_ids,
+            )
 
-    def looked(self, seen: Floats, who: npt.NDArray[np.int64]) -> None:
-        """What the rows of these sentences alone looked at, T,A,W,S: of long ones there may be few."""
-        place = np.zeros(self.sentences, np.int64)
-        place[who] = np.arange(len(who))
-        self.looks.append(Looks(place, seen))
+    def add_attention(self, weights: Floats, sentence_ids: npt.NDArray[np.int64]) -> None:
+        """Add attention (T, A, W, S) of the sentences with these ids."""
+        sentence_index = np.zeros(self.sentences, np.int64)
+        sentence_index[sentence_ids] = np.arange(len(sentence_ids))
+        self.attention.append(AttentionChunk(sentence_index, weights))
 
 
-def found(record: Record, wish: Wish) -> list[list[Hypothesis]]:
-    """The `n_best` targets of each sentence, the best first; those that were cut off only where none ended."""
-    log_probs, tokens = np.concatenate(record.log_probs), np.concatenate(record.tokens)
+def find_best_hypotheses(trace: SearchTrace, request: SearchRequest) -> list[list[Hypothesis]]:
+    """Return the `n_best` hypotheses of each sentence, best first; truncated ones only if none ended."""
+    log_probs, tokens = np.concatenate(trace.log_probs), np.concatenate(trace.tokens)
     steps = np.arange(1, len(tokens) + 1)[:, None, None]
-    searched = steps <= record.done[:, None]
-    strange = np.isnan(log_probs) & searched
-    if strange.any():
-        raise make_nan_error(int(strange.nonzero()[0].min()) + 1)
-    real = searched & (log_probs > -np.inf)
-    ended = real & (tokens == EOS)
-    none = ~ended.any((0, 2))
-    cut = real & none[:, None] & (steps == np.array(wish.limits)[:, None])
-    at = chosen(np.stack((ended | cut).nonzero(), 1), log_probs, wish)
-    return walked(record, at, log_probs, tokens, wish)
+    searched = steps <= trace.done[:, None]
+    is_nan = np.isnan(log_probs) & searched
+    if is_nan.any():
+        raise make_nan_error(int(is_nan.nonzero()[0].min()) + 1)
+    is_open = searched & (log_probs > -np.inf)
+    ended = is_open & (tokens == EOS)
+    has_none = ~ended.any((0, 2))
+    is_truncated = is_open & has_none[:, None] & (steps == np.array(request.max_lengths)[:, None])
+    end_points = _select_best(np.stack((ended | is_truncated).nonzero(), 1), log_probs, request)
+    return _backtrace(trace, end_points, log_probs, tokens, request)
 
 
-def chosen(at: npt.NDArray[np.int64], log_probs: Floats, wish: Wish) -> npt.NDArray[np.int64]:
-    """Of hypotheses, by step, sentence and row n,3, the best of each sentence; among equals the first that ended."""
-    step, sentence, _ = at.T
-    scores = log_probs[tuple(at.T)].astype(np.float64) / np.array(wish.penalties)[step + 1]
+def _select_best(end_points: npt.NDArray[np.int64], log_probs: Floats, request: SearchRequest) -> npt.NDArray[np.int64]:
+    """Select the best ends of each sentence from (step, sentence, row) (n, 3); among equals the first."""
+    step, sentence, _ = end_points.T
+    scores = log_probs[tuple(end_points.T)].astype(np.float64) / np.array(request.length_divisors)[step + 1]
     order = np.lexsort((-scores, sentence))
-    at = at[order]
-    first = np.searchsorted(at[:, 1], at[:, 1])  # where each one's sentence begins
-    return at[np.arange(len(at)) - first < wish.n_best]
+    end_points = end_points[order]
+    first = np.searchsorted(end_points[:, 1], end_points[:, 1])  # index of the first end of the same sentence
+    return end_points[np.arange(len(end_points)) - first < request.n_best]
 
 
-def walked(
-    record: Record, at: npt.NDArray[np.int64], log_probs: Floats, tokens: Ints, wish: Wish
+def _backtrace(
+    trace: SearchTrace, end_points: npt.NDArray[np.int64], log_probs: Floats, tokens: Ints, request: SearchRequest
 ) -> list[list[Hypothesis]]:
-    """From each one's end back to its beginning, all of them at once."""
-    steps, rows = len(tokens), record.sentences * record.width
-    words, ways = paths(record, at, tokens.reshape(steps, rows))
-    sentence, ends = at[:, 1].tolist(), (at[:, 0] + 1).tolist()
-    written = words.T.tolist()
-    for path, end in zip(written, ends, strict=True):
+    """Follow backpointers from the end of each hypothesis to its beginning, for all at once."""
+    steps, rows = len(tokens), trace.sentences * trace.width
+    token_paths, row_paths = _trace_tokens(trace, end_points, tokens.reshape(steps, rows))
+    sentence, ends = end_points[:, 1].tolist(), (end_points[:, 0] + 1).tolist()
+    token_lists = token_paths.T.tolist()
+    for path, end in zip(token_lists, ends, strict=True):
         del path[end:]
-    seen = looked(record, ways, sentence, ends, wish.sources)
-    chances = log_probs[tuple(at.T)].astype(np.float64)
-    scores = chances / np.array(wish.penalties)[ends]
-    made: list[list[Hypothesis]] = [[] for _ in range(record.sentences)]
-    for number, one in zip(sentence, map(Hypothesis, written, chances.tolist(), scores.tolist(), seen), strict=True):
-        made[number].append(one)
-    return made
+    attention = _trace_attention(trace, row_paths, sentence, ends, request.source_lengths)
+    final_log_probs = log_probs[tuple(end_points.T)].astype(np.float64)
+    scores = final_log_probs / np.array(request.length_divisors)[ends]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in range(trace.sentences)]
+    for sentence_id, hypothesis in zip(
+        sentence, map(Hypothesis, token_lists, final_log_probs.tolist(), scores.tolist(), attention), strict=True
+    ):
+        hypotheses[sentence_id].append(hypothesis)
+    return hypotheses
 
 
-def looked(
-    record: Record, ways: npt.NDArray[np.int64], sentence: list[int], ends: list[int], lengths: Sequence[int]
+def _trace_attention(
+    trace: SearchTrace, row_paths: npt.NDArray[np.int64], sentence: list[int], ends: list[int], lengths: Sequence[int]
 ) -> Sequence[Floats | None]:
-    """What each hypothesis looked at, tokens × source length."""
-    if not record.looks:
+    """Return the attention of each hypothesis, (tokens, source length), or None."""
+    if not trace.attention:
         return [None] * len(sentence)
-    each = zip(sentence, ends, ways.T, strict=True)
-    return [along(record, number, way[:end] - number * record.width, lengths[number]) for number, end, way in each]
+    paths = zip(sentence, ends, row_paths.T, strict=True)
+    return [
+        _attention_along_path(trace, sentence_id, row_path[:end] - sentence_id * trace.width, lengths[sentence_id])
+        for sentence_id, end, row_path in paths
+    ]
 
 
-def along(record: Record, sentence: int, way: npt.NDArray[np.int64], length: int) -> Floats:
-    """What the rows of a way, one at each step, looked at."""
-    found, first = [], 0
-    for place, seen in record.looks:
-        rows = way[first : first + len(seen)]
+def _attention_along_path(trace: SearchTrace, sentence: int, row_path: npt.NDArray[np.int64], length: int) -> Floats:
+    """Return the attention of the rows of a path, one per step."""
+    parts, start = [], 0
+    for sentence_index, weights in trace.attention:
+        rows = row_path[start : start + len(weights)]
         if not len(rows):
             break
-        found.append(seen[np.arange(len(rows)), place[sentence], rows, :length])
-        first += len(seen)
-    return np.concatenate(found)
+        parts.append(weights[np.arange(len(rows)), sentence_index[sentence], rows, :length])
+        start += len(weights)
+    return np.concatenate(parts)
 
 
-def paths(record: Record, at: npt.NDArray[np.int64], written: Ints) -> tuple[Ints, npt.NDArray[np.int64]]:
-    """Of each hypothesis the tokens steps,n, and the rows that looked for them."""
-    step, sentence, row = at.T
-    first = sentence * record.width
-    if record.width == 1:  # who has no rivals stays where it is
-        return written[:, sentence], np.broadcast_to(sentence, (len(written), len(at)))
-    parents = np.concatenate(record.parents).reshape(written.shape)
-    here = first + row
-    words, ways = np.zeros((len(written), len(at)), np.int32), np.zeros((len(written), len(at)), np.int64)
+def _trace_tokens(
+    trace: SearchTrace, end_points: npt.NDArray[np.int64], tokens: Ints
+) -> tuple[Ints, npt.NDArray[np.int64]]:
+    """Return the tokens of each hypothesis (steps, n), and the rows that chose them."""
+    step, sentence, row = end_points.T
+    first_row = sentence * trace.width
+    if trace.width == 1:  # a single row extends itself
+        return tokens[:, sentence], np.broadcast_to(sentence, (len(tokens), len(end_points)))
+    parents = np.concatenate(trace.parents).reshape(tokens.shape)
+    current_row = first_row + row
+    token_paths, row_paths = (
+        np.zeros((len(tokens), len(end_points)), np.int32),
+        np.zeros((len(tokens), len(end_points)), np.int64),
+    )
     for t in range(int(step.max(initial=-1)), -1, -1):
-        words[t] = written[t].take(here)
-        here = np.where(t <= step, first + parents[t].take(here), here)
-        ways[t] = here
-    return words, ways
+        token_paths[t] = tokens[t].take(current_row)
+        current_row = np.where(t <= step, first_row + parents[t].take(current_row), current_row)
+        row_paths[t] = current_row
+    return token_paths, row_paths
 
 
 SteppedModels = Any  # a `regard.search.ensemble.Ensemble`
@@ -190,7 +203,9 @@ def search_fast(
     sizes = lengths.tolist()
     limits = options.max_lengths(sizes)
     penalties = [1.0, *map(length_divisor, range(1, max(limits) + 1))]
-    request = Wish(options.beam, options.n_best, options.min_length, limits, penalties, options.attention, sizes)
+    request = SearchRequest(
+        options.beam, options.n_best, options.min_length, limits, penalties, options.attention, sizes
+    )
     device_search = getattr(models.models[0], "device_search", None)
     hypotheses: list[list[Hypothesis]] | None = None
     if device_search is not None and len(models.models) == 1:
@@ -204,11 +219,11 @@ def search_fast(
 class ActiveSentences:
     """The A sentences that are not done, with W rows each."""
 
-    def __init__(self, request: Wish) -> None:
-        sentences, width = len(request.limits), request.beam
-        self.request, self.length_penalties = request, np.array(request.penalties)
+    def __init__(self, request: SearchRequest) -> None:
+        sentences, width = len(request.max_lengths), request.beam
+        self.request, self.length_penalties = request, np.array(request.length_divisors)
         self.sentence_ids: IntArray = np.arange(sentences)
-        self.max_lengths: IntArray = np.array(request.limits)
+        self.max_lengths: IntArray = np.array(request.max_lengths)
         self.beam_log_probs: RealArray = np.full((sentences, width), -np.inf, np.float32)
         self.beam_log_probs[:, 0] = 0.0
         self.num_completed: IntArray = np.zeros(sentences, np.int64)
@@ -266,10 +281,12 @@ def _masked_topk(log_probs: Tensor, count: int, forbid_eos: bool) -> tuple[RealA
 
 
 @torch.inference_mode()
-def beam_search_numpy(models: SteppedModels, source: Tensor, lengths: Tensor, request: Wish) -> list[list[Hypothesis]]:
+def beam_search_numpy(
+    models: SteppedModels, source: Tensor, lengths: Tensor, request: SearchRequest
+) -> list[list[Hypothesis]]:
     """Return the `n_best` hypotheses of each source (B, S), best first."""
     width = request.beam
-    record, active, step = Record(len(lengths), width, source.shape[1]), ActiveSentences(request), 0
+    trace, active, step = SearchTrace(len(lengths), width, source.shape[1]), ActiveSentences(request), 0
     rows = torch.arange(len(lengths)).repeat_interleave(width)
     with models.eval_mode():
         states, newest = models.expand_beams(models.start(source, lengths), width, rows), torch.full_like(rows, BOS)
@@ -279,32 +296,32 @@ def beam_search_numpy(models: SteppedModels, source: Tensor, lengths: Tensor, re
             candidate_log_probs, parents, tokens = active.select_candidates(log_probs, step)
             if np.isnan(candidate_log_probs).any():
                 raise make_nan_error(step)
-            record_step(record, active.sentence_ids, (candidate_log_probs, parents, tokens), attention)
+            record_step(trace, active.sentence_ids, (candidate_log_probs, parents, tokens), attention)
             done = active.record_completed(candidate_log_probs, tokens, step)
-            record.done[active.sentence_ids[done]] = step
+            trace.done[active.sentence_ids[done]] = step
             if done.all():
                 break
             states, newest = _advance_states(models, states, active, done, parents, tokens)
-    return found(record, request)
+    return find_best_hypotheses(trace, request)
 
 
 def record_step(
-    record: Record, sentence_ids: IntArray, selected: tuple[Any, Any, Any], attention: Tensor | None
+    trace: SearchTrace, sentence_ids: IntArray, selected: tuple[Any, Any, Any], attention: Tensor | None
 ) -> None:
     """Append one step of the sentences with these numbers to the record."""
 
     def scatter_to_all(part: Any) -> Any:
         """Fill the rows of done sentences with zeros."""
-        if len(part) == record.sentences:
+        if len(part) == trace.sentences:
             return part[None]
-        every = np.zeros((1, record.sentences, *part.shape[1:]), part.dtype)
+        every = np.zeros((1, trace.sentences, *part.shape[1:]), part.dtype)
         every[0, sentence_ids] = part
         return every
 
-    for kept, part in zip((record.log_probs, record.parents, record.tokens), selected, strict=True):
+    for kept, part in zip((trace.log_probs, trace.parents, trace.tokens), selected, strict=True):
         kept.append(scatter_to_all(part))
     if attention is not None:
-        record.looked(attention.float().numpy().reshape(1, len(sentence_ids), record.width, -1), sentence_ids)
+        trace.add_attention(attention.float().numpy().reshape(1, len(sentence_ids), trace.width, -1), sentence_ids)
 
 
 def _advance_states(

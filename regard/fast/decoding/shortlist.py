@@ -29,24 +29,24 @@ class VocabularySubset:
         return [self.local_ids[token] for token in tokens]
 
 
-def narrowed(model: Any, words: Sequence[int]) -> Any:
-    """The same model among some words, in the way of the engine that runs it, where that has one of its own."""
-    own = getattr(model, "narrowed", None)
-    return cut(model, words) if own is None else own(words)
+def restrict_vocabulary(model: Any, words: Sequence[int]) -> Any:
+    """Return the model restricted to some target tokens, by the method of its backend if there is one."""
+    own = getattr(model, "restrict_vocabulary", None)
+    return _slice_vocabulary(model, words) if own is None else own(words)
 
 
-def cut(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
-    """The same model, which reads and writes the given target ids only, and calls them 0, 1, …
+def _slice_vocabulary(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
+    """Return a model that reads and writes the given target ids only, numbered from 0.
 
-    What a decoder's `vocabulary` has is cut down to the rows of these words; everything else is the model's own. Its
-    log-probabilities are normalised over the words.
+    Of the layers in `vocabulary_layers` only the rows of these tokens are copied; everything else is shared.
+    Log-probabilities are normalized over the tokens.
     """
     decoder = model.decoder
     whole = {id(weights): weights for layer in decoder.vocabulary_layers() for weights in layer.parameters()}
     if not whole:
-        raise ValueError(f"{type(decoder).__name__} does not say which of its layers have a row for each word")
+        raise ValueError(f"{type(decoder).__name__} has no vocabulary_layers, the layers with one row per token")
     rows = torch.tensor(words, device=next(iter(whole.values())).device)
-    # A copy takes what is known here as it is; what is left are the modules around the layers, which hold no numbers.
+    # deepcopy keeps the objects in its memo; it copies only the modules around the layers, which hold no weights.
     known: dict[int, Any] = {id(weights): weights for weights in decoder.parameters()}
     known |= {id(part): part for part in decoder.modules() if whole.keys().isdisjoint(map(id, part.parameters()))}
     known |= {key: nn.Parameter(weights.detach()[rows], requires_grad=False) for key, weights in whole.items()}

@@ -9,31 +9,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.fast.eligibility import wanted
+from regard.fast.eligibility import fast_paths_enabled
 
-FITTING = 500_000  # numbers that lie in a core's cache, where looking at all of them k times costs least
-MOST = 16  # that are worth being found one by one
-BLOCK = 64  # numbers whose maximum is found at once
+MAX_CACHED_NUMBERS = 500_000  # numbers that fit in the cache of a core, where k passes cost least
+MAX_ARGMAX_K = 16  # largest k for repeated argmax
+BLOCK = 64  # numbers per block
 
 
 def topk(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row of x R,V, the largest first, and their places: R,k each, as `Tensor.topk` has them.
+    """Return the k largest values of each row of x (R, V), in descending order, and their indices.
 
-    Where a row has fewer than k numbers above −inf, the rest are −inf, at places that mean nothing.
+    If a row has fewer than k numbers above −inf, the rest are −inf with meaningless indices.
     """
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or not wanted():
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64) or not fast_paths_enabled():
         return tuple(x.topk(k, -1))  # type: ignore[return-value]
-    if k == 1 or (k <= MOST and x.numel() <= FITTING):
-        return one_by_one(x, k)
+    if k == 1 or (k <= MAX_ARGMAX_K and x.numel() <= MAX_CACHED_NUMBERS):
+        return topk_by_argmax(x, k)
     if x.shape[1] // BLOCK > 4 * k:
-        return by_blocks(x, k)
+        return topk_by_blocks(x, k)
     return tuple(x.topk(k, -1))  # type: ignore[return-value]
 
 
-def one_by_one(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The largest of all, then the largest of the others …; NumPy finds one many times as fast as PyTorch.
+def topk_by_argmax(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Find one maximum after the other with NumPy, whose argmax is many times as fast as PyTorch's.
 
-    What was found is −inf in x meanwhile, and afterwards what it was: a copy would cost as much as to find one.
+    Found numbers are −inf in x meanwhile, and restored at the end: a copy would cost as much as one argmax.
     """
     rows, left = np.arange(len(x)), x.numpy()
     places, values = np.empty((len(x), k), np.int64), np.empty((len(x), k), left.dtype)
@@ -42,17 +42,17 @@ def one_by_one(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
         values[:, rank] = left[rows, found]
         if rank + 1 < k:
             left[rows, found] = -np.inf
-    for rank in reversed(range(k - 1)):  # a place of −inf may have been found again
+    for rank in reversed(range(k - 1)):  # an index of −inf may have been found again
         left[rows, places[:, rank]] = values[:, rank]
     return torch.from_numpy(values), torch.from_numpy(places)
 
 
-def by_blocks(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """First in which blocks they are: whatever is among the k largest is in one of the k with the largest maxima."""
+def topk_by_blocks(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Find the blocks with the k largest maxima first: each of the k largest numbers is in one of them."""
     rows, size = x.shape
     blocks = size // BLOCK
     whole = x[:, : blocks * BLOCK].view(rows, blocks, BLOCK)
-    likely = whole.amax(-1).topk(k, -1).indices[..., None]  # R,k,1
+    likely = whole.amax(-1).topk(k, -1).indices[..., None]  # (R, k, 1)
     values = whole.gather(1, likely.expand(-1, -1, BLOCK)).flatten(1)
     places = (likely * BLOCK + torch.arange(BLOCK)).flatten(1)
     if blocks * BLOCK < size:

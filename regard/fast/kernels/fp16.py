@@ -18,226 +18,242 @@ import torch
 from torch import Tensor
 
 from regard.console import log_message
-from regard.fast.gemm import EXACT, Products, dense, is_dense
-from regard.fast.kernels import build as compiled
-from regard.fast.kernels.build import PLACE, SINGLE, WHOLE, YES, MissingError, approved
-from regard.fast.selftest import ratio
-from regard.fast.training.step_ops import EVERYWHERE, Squashing, Window, dropped
+from regard.fast.gemm import TORCH_GEMM, Gemm, has_contiguous_rows, to_contiguous_rows
+from regard.fast.kernels import build
+from regard.fast.kernels.build import FLOAT, INT, LONG, POINTER, KernelUnavailableError, require_selftest
+from regard.fast.selftest import cpu_time_ratio
+from regard.fast.training.step_ops import NO_WINDOW, InplaceStepOps, Window, apply_dropout
 
-TRIAL, ROUNDS = (256, 512, 512), 4  # the shape of products by which the two are compared, and how many turns
-CLOSE = 0.01  # of the whole; what halves may be off by
-ASKED = ContextVar("asked", default=False)
+SELFTEST_SHAPE, SELFTEST_ROUNDS = (
+    (256, 512, 512),
+    4,
+)  # shape of the compared products, and rounds
+TOLERANCE = 0.01  # relative error
+FP16_REQUESTED = ContextVar("asked", default=False)
 
 
 @contextmanager
-def halved() -> Iterator[None]:
-    """In here, and in the ways back of what is computed here, products are counted in half precision if they can be."""
-    token = ASKED.set(True)
+def use_fp16_gemm() -> Iterator[None]:
+    """Use fp16 products, where there are kernels, in the enclosed code and its backward passes."""
+    token = FP16_REQUESTED.set(True)
     try:
         yield
     finally:
-        ASKED.reset(token)
+        FP16_REQUESTED.reset(token)
 
 
-def multiplying(x: Tensor) -> Products:
-    """Who multiplies with x."""
-    wanted = ASKED.get() and x.device.type == "cpu" and x.dtype == torch.float32
-    return (halves() or EXACT) if wanted else EXACT
+def select_gemm(x: Tensor) -> Gemm:
+    """Return the GEMM backend for products with x."""
+    is_requested = FP16_REQUESTED.get() and x.device.type == "cpu" and x.dtype == torch.float32
+    return (load_fp16_gemm() or TORCH_GEMM) if is_requested else TORCH_GEMM
 
 
 @cache
-def halves() -> Halved | None:
-    """Products in half precision; where there are none, or none that are faster, that is said once."""
+def load_fp16_gemm() -> Fp16Gemm | None:
+    """Return fp16 products, or None if there are no kernels or they are not faster; the reason is logged once."""
     try:
         kernels = load_kernels()
-        found = Halved(kernels)
-        approved(kernels, lambda: tried(found))
-    except MissingError as error:
-        log_message(f"products on this CPU stay in fp32: {error}")
+        gemm = Fp16Gemm(kernels)
+        require_selftest(kernels, lambda: check_fp16_gemm(gemm))
+    except KernelUnavailableError as error:
+        log_message(f"fp16 kernels: not used on this CPU, products stay in fp32: {error}")
         return None
-    return found
+    return gemm
 
 
-def tried(found: Products) -> str:
-    """Nothing, if products are right, and take less time than in single precision; otherwise what is wrong."""
-    M, K, N = TRIAL
+def check_fp16_gemm(gemm: Gemm) -> str:
+    """Return "" if products are right and faster than in fp32, otherwise what is wrong."""
+    M, K, N = SELFTEST_SHAPE
     with torch.random.fork_rng(devices=[]):
         a, b = torch.randn(M, K, dtype=torch.float32), torch.randn(K, N, dtype=torch.float32)
     exact = a @ b
-    if not (found.mm(a, b) - exact).norm() < CLOSE * exact.norm():
-        return "kernels for half precision give wrong numbers here"
-    times = ratio(lambda: found.mm(a, b), lambda: EXACT.mm(a, b), ROUNDS)
-    return f"in half precision they would take {times:.2f} times as long" if times > 1 else ""
+    if not (gemm.mm(a, b) - exact).norm() < TOLERANCE * exact.norm():
+        return "the fp16 kernels give wrong results here"
+    time_ratio = cpu_time_ratio(lambda: gemm.mm(a, b), lambda: TORCH_GEMM.mm(a, b), SELFTEST_ROUNDS)
+    return f"fp16 products take {time_ratio:.2f} times as long" if time_ratio > 1 else ""
 
 
-TALL, WIDE = 8, 24  # rows of the left matrix, and columns of the right one, in a panel
-LIKELY_ROWS = 64  # that a matrix is likely to be multiplied with
+PANEL_ROWS, PANEL_COLUMNS = 8, 24  # of the left and right matrix
+LIKELY_ROWS = 64  # rows that a prepacked matrix is likely to be multiplied with
 
 
-class Panels(NamedTuple):
-    """The columns of a right matrix as the kernels read them."""
+class PackedPanels(NamedTuple):
+    """Columns of a right matrix in the layout of the kernels."""
 
-    halves: Tensor
+    data: Tensor
     columns: int  # N
-    steps: int  # K
-    scale: float  # what its numbers were multiplied by
+    rows: int  # K
+    scale: float  # factor that was applied before rounding
 
 
-class Lines(NamedTuple):
-    """The rows of a matrix as they lie: each dense, or with those of one column side by side; and how far apart."""
+class MatrixView(NamedTuple):
+    """A matrix with contiguous rows or contiguous columns, and the stride between them."""
 
     x: Tensor
-    apart: int
-    whole: bool
+    stride: int
+    row_major: bool
 
 
-class Halved:
-    """See `regard.fast.products.Products`."""
+class Fp16Gemm:
+    """See `regard.fast.gemm.Gemm`."""
 
-    def __init__(self, kernels: CDLL, few: int = 2**20) -> None:
-        """Products of fewer multiplications, and matrices that could only be part of such, are left to PyTorch."""
+    def __init__(self, kernels: CDLL, min_operations: int = 2**20) -> None:
+        """Products with fewer multiplications than `min_operations` are left to PyTorch."""
         self.kernels = kernels
-        self.between = Between(kernels)
-        self.few = few
+        self.elementwise = FusedElementwise(kernels)
+        self.min_operations = min_operations
 
-    def often(self, b: Tensor) -> Tensor | Panels:
-        """A matrix K,N that several are multiplied by, by some dozens of rows at a time."""
-        return EXACT.often(b) if LIKELY_ROWS * b.numel() < self.few else self.panels(b)
+    def prepack(self, b: Tensor) -> Tensor | PackedPanels:
+        """Return a matrix (K, N) as panels if products of some dozens of rows with it are large enough."""
+        return TORCH_GEMM.prepack(b) if LIKELY_ROWS * b.numel() < self.min_operations else self.pack_panels(b)
 
-    def panels(self, b: Tensor) -> Panels:
-        """A matrix K,N."""
-        (k, n), (x, apart, whole) = b.shape, lines(b.t())
-        halves = room(n, k, WIDE)
-        return Panels(halves, n, k, self.kernels.halves_pack(x.data_ptr(), apart, whole, n, k, halves.data_ptr()))
+    def pack_panels(self, b: Tensor) -> PackedPanels:
+        """Convert a matrix (K, N) to panels."""
+        (k, n), (x, stride, row_major) = b.shape, view_matrix(b.t())
+        panels = _allocate_panels(n, k, PANEL_COLUMNS)
+        return PackedPanels(
+            panels, n, k, self.kernels.halves_pack(x.data_ptr(), stride, row_major, n, k, panels.data_ptr())
+        )
 
-    def mm(self, a: Tensor, b: Tensor | Panels, out: Tensor | None = None, most: float = 0.0) -> Tensor:
-        """A M,K times b K,N."""
-        return self.product(a, b, out, add=False, most=most)
+    def mm(self, a: Tensor, b: Tensor | PackedPanels, out: Tensor | None = None, max_abs: float = 0.0) -> Tensor:
+        """Return a (M, K) times b (K, N)."""
+        return self._multiply(a, b, out, add=False, max_abs=max_abs)
 
-    def add(self, c: Tensor, a: Tensor, b: Tensor | Panels, most: float = 0.0) -> Tensor:
-        """The same, added to c M,N in its place."""
-        return self.product(a, b, c, add=True, most=most)
+    def add_mm(self, c: Tensor, a: Tensor, b: Tensor | PackedPanels, max_abs: float = 0.0) -> Tensor:
+        """Add the product to c (M, N) in place."""
+        return self._multiply(a, b, c, add=True, max_abs=max_abs)
 
-    def affine(self, a: Tensor, b: Tensor | Panels, bias: Tensor) -> Tensor:
-        """The same, added to N numbers."""
-        return self.add(bias.repeat(len(a), 1), a, b)
+    def linear(self, a: Tensor, b: Tensor | PackedPanels, bias: Tensor) -> Tensor:
+        """Return the product plus a bias (N,)."""
+        return self.add_mm(bias.repeat(len(a), 1), a, b)
 
-    def slopes(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The sums of what comes to an affine map are made while its halves are."""
-        if lines(dy.t()).whole:
+    def linear_grads(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of weight and bias; the sums for the bias are made while dy is converted."""
+        if view_matrix(dy.t()).row_major:
             return self.mm(dy.t(), x), dy.sum(0)
         sums = dy.new_zeros(dy.shape[1])
-        return self.product(dy.t(), x, None, add=False, sums=sums), sums
+        return self._multiply(dy.t(), x, None, add=False, sums=sums), sums
 
-    def product(
+    def _multiply(
         self,
         a: Tensor,
-        b: Tensor | Panels,
+        b: Tensor | PackedPanels,
         out: Tensor | None,
         add: bool,
         sums: Tensor | None = None,
-        most: float = 0.0,
+        max_abs: float = 0.0,
     ) -> Tensor:
-        """Of a M,K as it lies; to `sums` M go those of its rows, if its columns are dense."""
-        if isinstance(b, Tensor) and len(a) * b.numel() < self.few:
-            return self.exactly(a, b, out, add, sums)
-        right = self.panels(b) if isinstance(b, Tensor) else b
+        """Multiply a (M, K); `sums` (M,) receives the sums of its rows if its columns are contiguous."""
+        if isinstance(b, Tensor) and len(a) * b.numel() < self.min_operations:
+            return self._by_torch(a, b, out, add, sums)
+        right = self.pack_panels(b) if isinstance(b, Tensor) else b
         (m, k), n = a.shape, right.columns
         out = a.new_empty(m, n) if out is None else out
-        if right.steps != k or out.shape != (m, n):
-            raise ValueError(f"a product of {m} × {k} and {right.steps} × {n} is not {' × '.join(map(str, out.shape))}")
-        (x, apart, whole), halves = lines(a), room(m, k, TALL)
+        if right.rows != k or out.shape != (m, n):
+            raise ValueError(f"a product of {m} × {k} and {right.rows} × {n} is not {' × '.join(map(str, out.shape))}")
+        (x, stride, row_major), panels = view_matrix(a), _allocate_panels(m, k, PANEL_ROWS)
         self.kernels.halves_multiply(
-            x.data_ptr(), apart, whole, most, right.halves.data_ptr(), right.scale, m, n, k, *at(out), add,
-            halves.data_ptr(), None if sums is None else sums.data_ptr(),
+            x.data_ptr(), stride, row_major, max_abs, right.data.data_ptr(), right.scale, m, n, k, *as_matrix(out), add,
+            panels.data_ptr(), None if sums is None else sums.data_ptr(),
         )  # fmt: skip
         return out
 
-    def exactly(self, a: Tensor, b: Tensor, out: Tensor | None, add: bool, sums: Tensor | None) -> Tensor:
-        """The same by PyTorch."""
+    def _by_torch(self, a: Tensor, b: Tensor, out: Tensor | None, add: bool, sums: Tensor | None) -> Tensor:
         if sums is not None:
             sums.copy_(a.sum(1))
-        return EXACT.add(out, a, b) if add and out is not None else EXACT.mm(a, b, out)
+        return TORCH_GEMM.add_mm(out, a, b) if add and out is not None else TORCH_GEMM.mm(a, b, out)
 
 
-def lines(x: Tensor) -> Lines:
-    """A matrix as kernels can read it; one that lies otherwise is copied."""
-    if x.stride(1) == 1:  # as nearly all do, and there are hundreds in an update
-        return Lines(x, at(x)[1], True)
-    if x.stride(0) == 1 and not is_dense(x):
-        at(x.t())
-        return Lines(x, x.stride(1), False)
-    x = dense(x)
-    return Lines(x, at(x)[1], True)
+def view_matrix(x: Tensor) -> MatrixView:
+    """Return a matrix as kernels can read it, copied if neither rows nor columns are contiguous."""
+    if x.stride(1) == 1:  # the common case first: there are hundreds in an update
+        return MatrixView(x, as_matrix(x)[1], True)
+    if x.stride(0) == 1 and not has_contiguous_rows(x):
+        as_matrix(x.t())
+        return MatrixView(x, x.stride(1), False)
+    x = to_contiguous_rows(x)
+    return MatrixView(x, as_matrix(x)[1], True)
 
 
-def room(vectors: int, steps: int, wide: int) -> Tensor:
-    """Memory for the panels of so many vectors."""
-    return torch.empty(-(-vectors // wide) * wide * steps, dtype=torch.float16)
+def _allocate_panels(count: int, rows: int, panel_width: int) -> Tensor:
+    return torch.empty(-(-count // panel_width) * panel_width * rows, dtype=torch.float16)
 
 
-class Between(Squashing):
-    """See `regard.fast.gates.Steps`."""
+class FusedElementwise(InplaceStepOps):
+    """Step operations as C kernels; see `regard.fast.training.step_ops.StepOps`."""
 
     def __init__(self, kernels: CDLL) -> None:
         self.kernels = kernels
 
-    def entropy(self, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        """The loss of logits N,V and ids N,1, summed up; in the place of the logits it leaves their gradients."""
+    def cross_entropy(self, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        """Return the summed loss of logits (N, V) and ids (N, 1), and replace the logits by their gradients."""
         (rows, words), targets = logits.shape, targets.to(torch.int64).contiguous()
         if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
             raise IndexError(f"targets from {int(targets.min())} to {int(targets.max())}, but there are {words} words")
         losses = logits.new_empty(rows)
-        self.kernels.between_entropy(*at(logits), rows, words, targets.data_ptr(), smoothing, losses.data_ptr())
+        self.kernels.between_entropy(*as_matrix(logits), rows, words, targets.data_ptr(), smoothing, losses.data_ptr())
         return losses.sum()
 
-    def lstm(
-        self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, kept: Tensor | None, scale: float
+    def lstm_gates(
+        self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, keep_mask: Tensor | None, scale: float
     ) -> None:
-        """See `Steps`; after this `pre` are gates."""
-        self.kernels.between_lstm(*at(pre), *at(c), *at(after), *at(h), *c.shape)
+        """See `StepOps`; afterwards `pre` holds the activated gates."""
+        self.kernels.between_lstm(
+            *as_matrix(pre),
+            *as_matrix(c),
+            *as_matrix(after),
+            *as_matrix(h),
+            *c.shape,
+        )
         if above is not h:
-            above.copy_(dropped(h, kept, scale))
+            above.copy_(apply_dropout(h, keep_mask, scale))
 
-    def lstm_back(
+    def lstm_gates_backward(
         self,
         pre: Tensor,
         c: Tensor,
         after: Tensor,
         d_above: Tensor,
-        kept: Tensor | None,
+        keep_mask: Tensor | None,
         scale: float,
         d_h: Tensor,
         d_c: Tensor,
         d_pre: Tensor,
     ) -> None:
-        """See `Steps`; `pre` are gates."""
-        came = dense(dropped(d_above, kept, scale))
+        """See `StepOps`; `pre` holds the activated gates."""
+        grad = to_contiguous_rows(apply_dropout(d_above, keep_mask, scale))
         self.kernels.between_lstm_back(
-            *at(pre), *at(c), *at(after), *at(came), *at(d_h), *at(d_c), *at(d_pre), *c.shape
+            *as_matrix(pre), *as_matrix(c), *as_matrix(after), *as_matrix(grad), *as_matrix(d_h),
+            *as_matrix(d_c), *as_matrix(d_pre), *c.shape,
         )  # fmt: skip
 
-    def gather(self, weights: Tensor, x: Tensor) -> Tensor:
-        """See `Steps`."""
+    def attention_weighted_sum(self, weights: Tensor, x: Tensor) -> Tensor:
+        """See `StepOps`."""
         weights, (B, T, S), V = weights.contiguous(), weights.shape, x.shape[2]
         x = x if x.stride(0) == T * x.stride(1) else x.contiguous()
         y = x.new_empty(B, S, V)
-        self.kernels.between_gather(weights.data_ptr(), *at(x.flatten(0, 1)), y.data_ptr(), B, T, S, V)
+        self.kernels.between_gather(weights.data_ptr(), *as_matrix(x.flatten(0, 1)), y.data_ptr(), B, T, S, V)
         return y
 
-    def squash(self, z: Tensor, out: Tensor, fed: Tensor, kept: Tensor | None, scale: float) -> None:
-        """See `Steps`."""
-        self.kernels.between_squash(*at(z), *at(out), *z.shape)
-        fed.copy_(dropped(out, kept, scale))
+    def attentional_tanh(self, z: Tensor, out: Tensor, fed: Tensor, keep_mask: Tensor | None, scale: float) -> None:
+        """See `StepOps`."""
+        self.kernels.between_squash(*as_matrix(z), *as_matrix(out), *z.shape)
+        fed.copy_(apply_dropout(out, keep_mask, scale))
 
-    def squash_back(
-        self, d_out: Tensor, out: Tensor, d_fed: Tensor, kept: Tensor | None, scale: float, d_z: Tensor
+    def attentional_tanh_backward(
+        self, d_out: Tensor, out: Tensor, d_fed: Tensor, keep_mask: Tensor | None, scale: float, d_z: Tensor
     ) -> None:
-        """See `Steps`."""
-        fed = dense(dropped(d_fed, kept, scale))
-        self.kernels.between_squash_back(*at(d_out), *at(fed), *at(out), *at(d_z), *out.shape)
+        """See `StepOps`."""
+        fed = to_contiguous_rows(apply_dropout(d_fed, keep_mask, scale))
+        self.kernels.between_squash_back(
+            *as_matrix(d_out),
+            *as_matrix(fed),
+            *as_matrix(out),
+            *as_matrix(d_z),
+            *out.shape,
+        )
 
-    def look(
+    def attention(
         self,
         query: Tensor,
         keys: Tensor,
@@ -245,20 +261,20 @@ class Between(Squashing):
         mask: Tensor,
         weights: Tensor,
         context: Tensor,
-        centre: Tensor | None = None,
-        window: Window = EVERYWHERE,
+        center: Tensor | None = None,
+        window: Window = NO_WINDOW,
     ) -> None:
-        """See `Steps`."""
-        if centre is not None:
-            super().look(query, keys, values, mask, weights, context, centre, window)
+        """See `StepOps`."""
+        if center is not None:
+            super().attention(query, keys, values, mask, weights, context, center, window)
             return
         keys, values, mask = keys.contiguous(), values.contiguous(), mask.contiguous()
         self.kernels.between_look(
-            *at(query), keys.data_ptr(), values.data_ptr(), mask.data_ptr(), *at(weights), *at(context),
-            *keys.shape, values.shape[2],
+            *as_matrix(query), keys.data_ptr(), values.data_ptr(), mask.data_ptr(), *as_matrix(weights),
+            *as_matrix(context), *keys.shape, values.shape[2],
         )  # fmt: skip
 
-    def look_back(
+    def attention_backward(
         self,
         d_context: Tensor,
         d_weights: Tensor,
@@ -268,45 +284,45 @@ class Between(Squashing):
         d_query: Tensor,
         d_scores: Tensor,
         d_all: Tensor,
-        centre: Tensor | None = None,
-        window: Window = EVERYWHERE,
-        d_centre: Tensor | None = None,
+        center: Tensor | None = None,
+        window: Window = NO_WINDOW,
+        d_center: Tensor | None = None,
     ) -> None:
-        """See `Steps`."""
-        if centre is not None:
-            super().look_back(
-                d_context, d_weights, weights, keys, values, d_query, d_scores, d_all, centre, window, d_centre
+        """See `StepOps`."""
+        if center is not None:
+            super().attention_backward(
+                d_context, d_weights, weights, keys, values, d_query, d_scores, d_all, center, window, d_center
             )
             return
         keys, values = keys.contiguous(), values.contiguous()
         self.kernels.between_look_back(
-            *at(d_context), *at(d_weights), *at(weights), keys.data_ptr(), values.data_ptr(), *at(d_query),
-            *at(d_scores), *at(d_all), *keys.shape, values.shape[2],
+            *as_matrix(d_context), *as_matrix(d_weights), *as_matrix(weights), keys.data_ptr(), values.data_ptr(),
+            *as_matrix(d_query), *as_matrix(d_scores), *as_matrix(d_all), *keys.shape, values.shape[2],
         )  # fmt: skip
 
 
-def at(x: Tensor) -> tuple[int, int]:
-    """Where a matrix is, and how far its rows are apart; kernels check nothing."""
-    if not x.is_cpu or x.dtype is not torch.float32 or not is_dense(x):
-        raise ValueError(f"kernels take rows of single precision, not {x.dtype} on {x.device} with steps {x.stride()}")
+def as_matrix(x: Tensor) -> tuple[int, int]:
+    """Return address and row stride of a matrix; the kernels themselves check nothing."""
+    if not x.is_cpu or x.dtype is not torch.float32 or not has_contiguous_rows(x):
+        raise ValueError(f"kernels take contiguous fp32 rows, not {x.dtype} on {x.device} with strides {x.stride()}")
     return x.data_ptr(), x.stride(0)
 
 
-MATRIX = [PLACE, WHOLE]  # a matrix, and how far its rows are apart
-SIGNATURES: compiled.Signatures = {
-    "halves_pack": (SINGLE, [*MATRIX, YES, WHOLE, WHOLE, PLACE]),
-    "halves_multiply": (None, [*MATRIX, YES, SINGLE, PLACE, SINGLE, WHOLE, WHOLE, WHOLE, *MATRIX, YES, PLACE, PLACE]),
-    "between_entropy": (None, [*MATRIX, WHOLE, WHOLE, PLACE, SINGLE, PLACE]),
-    "between_lstm": (None, [*MATRIX * 4, WHOLE, WHOLE]),
-    "between_lstm_back": (None, [*MATRIX * 7, WHOLE, WHOLE]),
-    "between_squash": (None, [*MATRIX * 2, WHOLE, WHOLE]),
-    "between_squash_back": (None, [*MATRIX * 4, WHOLE, WHOLE]),
-    "between_gather": (None, [PLACE, *MATRIX, PLACE, *[WHOLE] * 4]),
-    "between_look": (None, [*MATRIX, PLACE, PLACE, PLACE, *MATRIX * 2, *[WHOLE] * 4]),
-    "between_look_back": (None, [*MATRIX * 3, PLACE, PLACE, *MATRIX * 3, *[WHOLE] * 4]),
+MATRIX = [POINTER, LONG]  # address and row stride
+SIGNATURES: build.Signatures = {
+    "halves_pack": (FLOAT, [*MATRIX, INT, LONG, LONG, POINTER]),
+    "halves_multiply": (None, [*MATRIX, INT, FLOAT, POINTER, FLOAT, LONG, LONG, LONG, *MATRIX, INT, POINTER, POINTER]),
+    "between_entropy": (None, [*MATRIX, LONG, LONG, POINTER, FLOAT, POINTER]),
+    "between_lstm": (None, [*MATRIX * 4, LONG, LONG]),
+    "between_lstm_back": (None, [*MATRIX * 7, LONG, LONG]),
+    "between_squash": (None, [*MATRIX * 2, LONG, LONG]),
+    "between_squash_back": (None, [*MATRIX * 4, LONG, LONG]),
+    "between_gather": (None, [POINTER, *MATRIX, POINTER, *[LONG] * 4]),
+    "between_look": (None, [*MATRIX, POINTER, POINTER, POINTER, *MATRIX * 2, *[LONG] * 4]),
+    "between_look_back": (None, [*MATRIX * 3, POINTER, POINTER, *MATRIX * 3, *[LONG] * 4]),
 }
 
 
 def load_kernels() -> ctypes.CDLL:
-    """All of them, or a `MissingError`."""
-    return compiled.library(compiled.SOURCES / "fp16", SIGNATURES, threaded=True)
+    """Load the C kernels, or raise a `KernelUnavailableError`."""
+    return build.load_library(build.SOURCES / "fp16", SIGNATURES, threaded=True)

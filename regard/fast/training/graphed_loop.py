@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from regard.fast.cuda_graphs.cache import Captured, graphs
-from regard.fast.cuda_graphs.function import Form
-from regard.fast.eligibility import constants, heard, rate
+from regard.fast.cuda_graphs.cache import GraphedFunctionCache, get_graph_cache
+from regard.fast.cuda_graphs.function import ShapeSpec
+from regard.fast.eligibility import constants_key, dropout_rate, has_hooks_or_overrides
 from regard.models.decoder_state import distinct_tensors, replace_distinct_tensors
 from regard.nn import (
     Attended,
@@ -35,184 +35,196 @@ from regard.nn import (
     LSTMCell,
 )
 
-Plain = Callable[[Any, Any, Tensor], tuple[Tensor, Attended]]
+DecoderLoop = Callable[[Any, Any, Tensor], tuple[Tensor, Attended]]
 CELLS, SCORES = (ElmanCell, LSTMCell, GRUCell), (Dot, General, Concat, Location)
-GIVEN = {"context": "BT-", "weights": "BTS"}  # what is told of a look
-IN_A_WINDOW = {"context": "BT-", "weights": "BT-", "positions": "BT-"}
-TOLD: dict[type, dict[str, str]] = {
-    Global: GIVEN,
-    LocalMonotonic: IN_A_WINDOW,
-    LocalPredictive: IN_A_WINDOW,
-    Hard: {**GIVEN, "log_prob": "BT", "probabilities": "BTS"},
+ATTENDED_DIMS = {"context": "BT-", "weights": "BTS"}  # dimensions of the fields of `Attended`
+WINDOWED_DIMS = {"context": "BT-", "weights": "BT-", "positions": "BT-"}
+ALIGNMENT_DIMS: dict[type, dict[str, str]] = {
+    Global: ATTENDED_DIMS,
+    LocalMonotonic: WINDOWED_DIMS,
+    LocalPredictive: WINDOWED_DIMS,
+    Hard: {**ATTENDED_DIMS, "log_prob": "BT", "probabilities": "BTS"},
 }
 BELOW_ONE = 1 - 2**-20
-PARTS = ("recurrent", "attention", "W_c", "gate")  # whose weights loops read
+LOOP_MODULES = ("recurrent", "attention", "W_c", "gate")  # submodules whose weights the loop reads
 
 
-class Link(NamedTuple):
-    """A place where the loop calls dropout, once a step."""
+class DropoutSite(NamedTuple):
+    """A place where the loop calls dropout, once per step."""
 
-    owner: str  # the module whose dropout it is, by its path in the decoder
+    owner: str  # path of the module with the dropout in the decoder
     width: int
     rate: float
 
     @property
     def scale(self) -> float:
-        """What makes up for what is dropped."""
+        """Factor 1 / (1 − rate)."""
         return 1 / (1 - self.rate) if self.rate < 1 else 0.0
 
 
-def recorded(
-    plain: Plain, decoder: Any, state: Any, words: Tensor, drops_input: bool = False
+def run_loop(
+    loop_fn: DecoderLoop, decoder: Any, state: Any, words: Tensor, drops_input: bool = False
 ) -> tuple[Tensor, Attended]:
-    """The plain loop over words B,T,·; by graphs where it learns on a GPU, in a form that is known to go.
+    """Run a decoder loop over words (B, T, ·), by CUDA graphs if it trains on a GPU and is capturable.
 
-    `drops_input`: each step calls the decoder's own dropout, on what the first layer reads. Without gradients a decoder
-    in training goes the same way, so that it draws the same numbers.
+    `drops_input`: each step calls the decoder's own dropout on the input of the first layer. Without gradients a
+    decoder in training takes the same path, so that it draws the same random numbers.
     """
-    learns = torch.is_grad_enabled() or decoder.training
-    if words.is_cuda and words.shape[1] and learns and records(decoder, state, words):
-        return replayed(plain, decoder, state, words, drops_input, graphs(decoder))
-    return plain(decoder, state, words)
+    has_randomness = torch.is_grad_enabled() or decoder.training
+    if words.is_cuda and words.shape[1] and has_randomness and is_capturable(decoder, state, words):
+        return run_graphed(loop_fn, decoder, state, words, drops_input, get_graph_cache(decoder))
+    return loop_fn(decoder, state, words)
 
 
-def records(decoder: Any, state: Any, words: Tensor) -> bool:
-    """Whether nothing in the loop is somebody else's, and padding changes nothing: coverage divides by its zeros."""
+def is_capturable(decoder: Any, state: Any, words: Tensor) -> bool:
+    """Return whether the loop has known modules only, and padding changes nothing (coverage divides by zero there)."""
     attention, recurrent, mask = decoder.attention, decoder.recurrent, state.memory.mask
     return (
         attention.coverage is None
         and type(attention.score) in SCORES
-        and type(attention.alignment) in TOLD
+        and type(attention.alignment) in ALIGNMENT_DIMS
         and "sample_or_argmax" not in vars(attention.alignment)
         and all(type(cell) in CELLS for cell in recurrent.forwards)
         and mask.shape[0] == words.shape[0]
         and mask.shape[1] > 0
         and isinstance(state.step, int)
         and {type(decoder.dropout), type(recurrent.dropout)} == {nn.Dropout}
-        and not heard(*decoder.modules())
+        and not has_hooks_or_overrides(*decoder.modules())
     )
 
 
-def replayed(
-    plain: Plain, decoder: Any, state: Any, words: Tensor, drops_input: bool, captured: Captured | None
+def run_graphed(
+    loop_fn: DecoderLoop,
+    decoder: Any,
+    state: Any,
+    words: Tensor,
+    drops_input: bool,
+    graph_cache: GraphedFunctionCache | None,
 ) -> tuple[Tensor, Attended]:
-    """The same with weights, state and dropout handed in as tensors."""
-    weights = {name: weight for name, weight in decoder.named_parameters() if name.split(".")[0] in PARTS}
-    leaves, links = distinct_tensors(state), dropped(decoder, drops_input)
-    kept, alignment = [drawn(words, link) for link in links], decoder.attention.alignment
-    lots = [shuffled(words)] if draws(alignment) else []
-    run = partial(looped, plain, decoder, state, tuple(weights), tuple(links))
-    tensors = [words, *leaves.values(), *weights.values(), *kept, *lots]
-    form = Form(
-        ["BT-", *map(letters, leaves, leaves.values()), *("-" * weight.dim() for weight in weights.values())]
-        + ["BT-"] * len(kept)
-        + ["BT"] * len(lots),
-        ["BT-", *TOLD[type(alignment)].values()],
+    """Run the loop with weights, state and dropout masks as tensors."""
+    weights = {name: weight for name, weight in decoder.named_parameters() if name.split(".")[0] in LOOP_MODULES}
+    state_tensors, sites = distinct_tensors(state), find_dropout_sites(decoder, drops_input)
+    masks, alignment = [draw_dropout_mask(words, site) for site in sites], decoder.attention.alignment
+    uniforms = [draw_uniforms(words)] if _samples_positions(alignment) else []
+    run = partial(_call_loop, loop_fn, decoder, state, tuple(weights), tuple(sites))
+    tensors = [words, *state_tensors.values(), *weights.values(), *masks, *uniforms]
+    spec = ShapeSpec(
+        [
+            "BT-",
+            *map(_dim_letters, state_tensors, state_tensors.values()),
+            *("-" * weight.dim() for weight in weights.values()),
+        ]
+        + ["BT-"] * len(masks)
+        + ["BT"] * len(uniforms),
+        ["BT-", *ALIGNMENT_DIMS[type(alignment)].values()],
     )
-    key = plain, state.step, tuple(links), alignment.training, constants(decoder.modules())
-    found = captured(run, key, form, tensors) if captured else run(*tensors)
-    return found[0], Attended(**dict(zip(TOLD[type(alignment)], found[1:], strict=True)))
+    key = loop_fn, state.step, tuple(sites), alignment.training, constants_key(decoder.modules())
+    outputs = graph_cache(run, key, spec, tensors) if graph_cache else run(*tensors)
+    return outputs[0], Attended(**dict(zip(ALIGNMENT_DIMS[type(alignment)], outputs[1:], strict=True)))
 
 
-def letters(name: str, leaf: Tensor) -> str:
-    """Which dimensions of a state's tensor are B and S."""
+def _dim_letters(name: str, leaf: Tensor) -> str:
     return ("BS" if name.startswith("memory.") else "B").ljust(leaf.dim(), "-")
 
 
-def dropped(decoder: Any, drops_input: bool) -> list[Link]:
-    """Where the loop calls dropout, in the order of its calls; nowhere where nothing is dropped."""
+def find_dropout_sites(decoder: Any, drops_input: bool) -> list[DropoutSite]:
+    """List the dropout calls of a step in their order; empty without dropout."""
     cells = decoder.recurrent.forwards
-    above = [Link("recurrent", cell.input_size, rate(decoder.recurrent.dropout)) for cell in cells[1:]]
-    below = [Link("", cells[0].input_size, rate(decoder.dropout))] if drops_input else []
-    return [link for link in below + above if link.rate]
+    above = [DropoutSite("recurrent", cell.input_size, dropout_rate(decoder.recurrent.dropout)) for cell in cells[1:]]
+    below = [DropoutSite("", cells[0].input_size, dropout_rate(decoder.dropout))] if drops_input else []
+    return [site for site in below + above if site.rate]
 
 
-def drawn(words: Tensor, link: Link) -> Tensor:
-    """What dropout leaves of a link, at every step: B,T,width."""
-    left = torch.empty(*words.shape[:2], link.width, dtype=torch.bool, device=words.device)
-    return left.bernoulli_(1 - link.rate)
+def draw_dropout_mask(words: Tensor, site: DropoutSite) -> Tensor:
+    """Draw the masks of all steps, (B, T, width)."""
+    mask = torch.empty(*words.shape[:2], site.width, dtype=torch.bool, device=words.device)
+    return mask.bernoulli_(1 - site.rate)
 
 
-def looped(
-    plain: Plain, decoder: Any, like: Any, names: Sequence[str], links: Sequence[Link], *tensors: Tensor
+def _call_loop(
+    loop_fn: DecoderLoop, decoder: Any, state: Any, names: Sequence[str], sites: Sequence[DropoutSite], *tensors: Tensor
 ) -> tuple[Tensor, ...]:
-    """The loop as a function of tensors: words, a state's, weights, what dropout leaves, and lots for a draw."""
+    """Run the loop as a function of tensors: words, state, weights, dropout masks, and uniform numbers for sampling."""
     words, *rest = tensors
-    lots = rest.pop() if draws(decoder.attention.alignment) else None
-    count = len(rest) - len(names) - len(links)
-    leaves, weights, kept = rest[:count], rest[count : count + len(names)], rest[count + len(names) :]
-    named = {f"decoder.{name}": weight for name, weight in zip(names, weights, strict=True)}
-    with dropping(decoder, links, kept), drawing(decoder.attention.alignment, lots):
-        out, attended = functional_call(Loop(plain, decoder), named, (replace_distinct_tensors(like, leaves), words))
+    uniforms = rest.pop() if _samples_positions(decoder.attention.alignment) else None
+    count = len(rest) - len(names) - len(sites)
+    state_tensors, weights, masks = rest[:count], rest[count : count + len(names)], rest[count + len(names) :]
+    named_weights = {f"decoder.{name}": weight for name, weight in zip(names, weights, strict=True)}
+    with _use_dropout_masks(decoder, sites, masks), _use_uniforms(decoder.attention.alignment, uniforms):
+        out, attended = functional_call(
+            _LoopModule(loop_fn, decoder), named_weights, (replace_distinct_tensors(state, state_tensors), words)
+        )
     return out, *(field for field in attended if field is not None)
 
 
-class Loop(nn.Module):
-    """A loop as a module, so that its weights can be others."""
+class _LoopModule(nn.Module):
+    """A loop as a module, so that `functional_call` can replace its weights."""
 
-    def __init__(self, plain: Plain, decoder: nn.Module) -> None:
+    def __init__(self, loop_fn: DecoderLoop, decoder: nn.Module) -> None:
         super().__init__()
-        self.plain, self.decoder = plain, decoder
+        self.loop_fn, self.decoder = loop_fn, decoder
 
     def forward(self, state: Any, words: Tensor) -> tuple[Tensor, Attended]:
-        """Runs it."""
-        return self.plain(self.decoder, state, words)
+        """Run the loop."""
+        return self.loop_fn(self.decoder, state, words)
 
 
-class Kept(nn.Module):
-    """Dropout that was drawn beforehand: one call after the other."""
+class PredrawnDropout(nn.Module):
+    """Dropout with given masks, one per call."""
 
     def __init__(self, calls: Iterator[tuple[Tensor, float]]) -> None:
         super().__init__()
         self.calls = calls
 
     def forward(self, x: Tensor) -> Tensor:
-        """What is left of x."""
-        kept, scale = next(self.calls)
-        return x * kept * scale
+        """Apply the next mask."""
+        masks, scale = next(self.calls)
+        return x * masks * scale
 
 
 @contextmanager
-def dropping(decoder: nn.Module, links: Sequence[Link], kept: Sequence[Tensor]) -> Iterator[None]:
-    """A decoder with this dropout meanwhile."""
-    owners = {link.owner: decoder.get_submodule(link.owner) for link in links}
+def _use_dropout_masks(decoder: nn.Module, sites: Sequence[DropoutSite], masks: Sequence[Tensor]) -> Iterator[None]:
+    owners = {site.owner: decoder.get_submodule(site.owner) for site in sites}
     before = {name: owner.dropout for name, owner in owners.items()}
     try:
         for name, owner in owners.items():
-            own = [(mask, link.scale) for mask, link in zip(kept, links, strict=True) if link.owner == name]
-            owner.dropout = Kept(iter([(mask[:, t], scale) for t in range(kept[0].shape[1]) for mask, scale in own]))
+            own = [(mask, site.scale) for mask, site in zip(masks, sites, strict=True) if site.owner == name]
+            owner.dropout = PredrawnDropout(
+                iter([(mask[:, t], scale) for t in range(masks[0].shape[1]) for mask, scale in own])
+            )
         yield
     finally:
         for name, owner in owners.items():
             owner.dropout = before[name]
 
 
-def shuffled(words: Tensor) -> Tensor:
-    """A lot for each step, B,T."""
+def draw_uniforms(words: Tensor) -> Tensor:
+    """Draw one uniform number per step, (B, T)."""
     return torch.rand(words.shape[:2], device=words.device)
 
 
-def draws(alignment: nn.Module) -> bool:
-    """Whether each step draws a place."""
+def _samples_positions(alignment: nn.Module) -> bool:
     return type(alignment) is Hard and alignment.training
 
 
 @contextmanager
-def drawing(alignment: Any, lots: Tensor | None) -> Iterator[None]:
-    """An alignment that draws its places by lots B,T, if any: one step after the other."""
-    if lots is None:
+def _use_uniforms(alignment: Any, uniforms: Tensor | None) -> Iterator[None]:
+    """Let hard attention sample by these uniform numbers (B, T), one step after the other."""
+    if uniforms is None:
         yield
         return
-    one_after_the_other = iter(lots.unbind(1))
-    alignment.sample_or_argmax = lambda probabilities: placed(probabilities, next(one_after_the_other)[:, None])
+    one_after_the_other = iter(uniforms.unbind(1))
+    alignment.sample_or_argmax = lambda probabilities: sample_by_inverse_cdf(
+        probabilities, next(one_after_the_other)[:, None]
+    )
     try:
         yield
     finally:
         del alignment.sample_or_argmax
 
 
-def placed(probabilities: Tensor, lots: Tensor) -> Tensor:
-    """The place of distributions B,T,S that a lot B,T, from 0 up to 1, falls on; one that has a share."""
+def sample_by_inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
+    """Return the positions of distributions (B, T, S) at uniform numbers (B, T); their probability is positive."""
     sums = probabilities.float().cumsum(-1)
-    at = lots.clamp(max=BELOW_ONE)[..., None] * sums[..., -1:]
-    return (sums <= at).sum(-1)
+    thresholds = uniforms.clamp(max=BELOW_ONE)[..., None] * sums[..., -1:]
+    return (sums <= thresholds).sum(-1)

@@ -17,10 +17,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from regard.console import log_message
-from regard.fast.eligibility import heard, here, precision, takes
-from regard.fast.gemm import Products
-from regard.fast.kernels.fp16 import multiplying
-from regard.fast.selftest import succeeds
+from regard.fast.eligibility import compute_dtype, has_hooks_or_overrides, has_kernel_dtype, is_cpu_model
+from regard.fast.gemm import Gemm
+from regard.fast.kernels.fp16 import select_gemm
+from regard.fast.selftest import runs_without_error
 from regard.models.bahdanau2015 import BahdanauDecoder
 from regard.models.base import Seq2Seq
 from regard.models.cho2014 import ChoDecoder
@@ -31,41 +31,43 @@ from regard.models.sutskever2014 import SutskeverDecoder
 from regard.models.vaswani2017 import TransformerDecoder
 from regard.special_tokens import PAD
 
-FIRST = 50  # batches that go the readable way: compiling kernels takes seconds, and is not to make a short run longer
+WARMUP_BATCHES = 50  # batches before kernels are compiled, which takes seconds
 DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, TransformerDecoder)
 
 
-def covers(model: Seq2Seq) -> bool:
-    """Whether this is a model whose output layer gives the logits, its loss cross-entropy, and nothing another's."""
-    layer = last(model)
+def is_supported(model: Seq2Seq) -> bool:
+    """Return whether the output layer of this model can be fused with the loss."""
+    layer = find_output_layer(model)
     known = (type(model), type(model.criterion)) == (Seq2Seq, CrossEntropy) and type(model.decoder) in DECODERS
-    return known and layer is not None and all(type(part) is DeepOutput for part in above(model, layer)[1:-1])
+    return (
+        known and layer is not None and all(type(part) is DeepOutput for part in _modules_on_path(model, layer)[1:-1])
+    )
 
 
-def last(model: Seq2Seq) -> nn.Linear | None:
-    """The output layer, which may have the embedding's matrix; None where a decoder does not say which it is."""
+def find_output_layer(model: Seq2Seq) -> nn.Linear | None:
+    """Return the output layer, which may share the embedding's matrix, or None if the decoder does not name it."""
     found = next(reversed(model.decoder.vocabulary_layers()), None)
     return found if type(found) is nn.Linear else None
 
 
-def above(model: Seq2Seq, layer: nn.Linear) -> list[nn.Module]:
-    """What is not called as it is: from the decoder down to its output layer."""
+def _modules_on_path(model: Seq2Seq, layer: nn.Linear) -> list[nn.Module]:
+    """List the modules from the decoder down to its output layer, which are not called."""
     path = next(name for name, part in model.decoder.named_modules() if part is layer).split(".")
     return [model.decoder.get_submodule(".".join(path[:depth])) for depth in range(len(path) + 1)]
 
 
-class Thin:
-    """The loss of a batch, summed up; by the readable way where more is asked for than this one knows."""
+class ChunkedLoss:
+    """Summed loss of a batch without all its logits; the reference loss for everything else."""
 
-    def __init__(self, obstacle: str | None = None) -> None:
-        """`obstacle`: why a Transformer's batches are padded, which the first one of training says."""
-        self.obstacle = obstacle
+    def __init__(self, padding_reason: str | None = None) -> None:
+        """`padding_reason`: why a Transformer's batches are padded, logged at the first training batch."""
+        self.padding_reason = padding_reason
         self.batches = 0
-        self.tried: dict[torch.dtype, bool] = {}  # whether the kernels do, by precision
+        self.is_working: dict[torch.dtype, bool] = {}  # results of self-tests, by dtype
 
-    def __reduce__(self) -> tuple[type[Thin], tuple[str | None]]:
-        """A copy begins anew."""
-        return Thin, (self.obstacle,)
+    def __reduce__(self) -> tuple[type[ChunkedLoss], tuple[str | None]]:
+        """Copies count batches from 0."""
+        return ChunkedLoss, (self.padding_reason,)
 
     def __call__(
         self,
@@ -76,88 +78,94 @@ class Thin:
         target_out: Tensor,
         guide: Tensor | None,
     ) -> Tensor:
-        """A scalar."""
+        """Return the summed loss."""
         self.batches += model.training
-        if self.obstacle is not None and self.batches == 1:
-            say_padded(self.obstacle)
-        layer = last(model) if guide is None and covers(model) else None
-        losses = None if layer is None or heard(*above(model, layer)) else self.losses(model, layer)
-        if layer is None or losses is None:
+        if self.padding_reason is not None and self.batches == 1:
+            log_padding(self.padding_reason)
+        layer = find_output_layer(model) if guide is None and is_supported(model) else None
+        loss_fn = (
+            None
+            if layer is None or has_hooks_or_overrides(*_modules_on_path(model, layer))
+            else self._select_loss(model, layer)
+        )
+        if layer is None or loss_fn is None:
             return default_loss_sum(model, source, lengths, target_in, target_out, guide)
-        settings, given = model.criterion.settings, (source, lengths, target_in, target_out)
+        settings, batch = model.criterion.settings, (source, lengths, target_in, target_out)
         r_drop = settings.r_drop if model.training else 0.0
-        source, lengths, target_in, target_out = (torch.cat([each, each]) for each in given) if r_drop else given
+        source, lengths, target_in, target_out = (torch.cat([tensor, tensor]) for tensor in batch) if r_drop else batch
         features, _ = model.decoder.hidden_states(model.encode(source, lengths), target_in)
-        h = features.flatten(0, 1).to(precision(layer.weight))
-        return losses(h, layer.weight, layer.bias, target_out.flatten(), settings.label_smoothing, r_drop)
+        h = features.flatten(0, 1).to(compute_dtype(layer.weight))
+        return loss_fn(h, layer.weight, layer.bias, target_out.flatten(), settings.label_smoothing, r_drop)
 
-    def losses(self, model: Seq2Seq, layer: nn.Linear) -> LinearCrossEntropy | None:
-        """Those for the device that a model is on."""
+    def _select_loss(self, model: Seq2Seq, layer: nn.Linear) -> LinearCrossEntropy | None:
+        """Return the loss for the device of a model, or None."""
         weights = list(model.parameters())
-        if here(weights):
-            return None if model.training and model.criterion.settings.r_drop else losses
-        ready = self.batches > FIRST and layer.weight.is_cuda and takes(weights)
-        found, kind = triton_loss() if ready else None, precision(weights[0])
-        if found is not None and model.training and kind not in self.tried:
-            self.tried[kind] = works(found, layer, kind)
-        return found if self.tried.get(kind) else None
+        if is_cpu_model(weights):
+            return None if model.training and model.criterion.settings.r_drop else cross_entropy_in_chunks
+        is_ready = self.batches > WARMUP_BATCHES and layer.weight.is_cuda and has_kernel_dtype(weights)
+        loss_fn, dtype = load_triton_loss() if is_ready else None, compute_dtype(weights[0])
+        if loss_fn is not None and model.training and dtype not in self.is_working:
+            self.is_working[dtype] = _runs_on_device(loss_fn, layer, dtype)
+        return loss_fn if self.is_working.get(dtype) else None
 
 
-def say_padded(obstacle: str) -> None:
-    """Say why a Transformer is not trained in packed batches."""
+def log_padding(obstacle: str) -> None:
+    """Log why a Transformer is not trained in packed batches."""
     log_message(f"training pads its batches, which is slower: {obstacle}")
 
 
-def works(losses: LinearCrossEntropy, layer: nn.Linear, kind: torch.dtype) -> bool:
-    """Whether the kernels compile for this layer and this card, there and back."""
-    h = layer.weight.new_zeros(32, layer.in_features, dtype=kind).requires_grad_()
+def _runs_on_device(loss_fn: LinearCrossEntropy, layer: nn.Linear, dtype: torch.dtype) -> bool:
+    """Return whether the kernels compile and run for this layer and GPU, forward and backward."""
+    h = layer.weight.new_zeros(32, layer.in_features, dtype=dtype).requires_grad_()
     targets = torch.arange(32, device=h.device) % layer.out_features
 
     def loss(r_drop: float) -> Tensor:
-        return losses(h, layer.weight.detach(), layer.bias, targets, 0.1, r_drop)
+        return loss_fn(h, layer.weight.detach(), layer.bias, targets, 0.1, r_drop)
 
-    return succeeds("the loss", lambda: torch.autograd.grad([loss(0.0), loss(1.0)], h))
+    return runs_without_error("linear cross-entropy", lambda: torch.autograd.grad([loss(0.0), loss(1.0)], h))
 
 
 @cache
-def triton_loss() -> LinearCrossEntropy | None:
-    """That of kernels, where there is Triton; where there is none, that is said once."""
+def load_triton_loss() -> LinearCrossEntropy | None:
+    """Return the loss by Triton kernels, or None without Triton, which is logged once."""
     try:
-        from regard.fast.kernels.triton import cross_entropy as fused
+        from regard.fast.kernels.triton import cross_entropy
     except ImportError as error:
-        log_message(f"the loss goes without kernels of its own: {error}")
+        log_message(f"linear cross-entropy: Triton kernels are not available: {error}")
         return None
-    return fused.losses
+    return cross_entropy.linear_cross_entropy
 
 
 class LinearCrossEntropy(Protocol):
-    """The cross-entropy of an output layer, smoothed, and R-Drop's disagreement of two halves."""
+    """Label-smoothed cross-entropy of an output layer, and R-Drop of two halves of a batch."""
 
     def __call__(
         self, h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float = 0.0
     ) -> Tensor:
-        """H N,D; weight V,D; bias V; ids N, of which PAD counts for nothing -> a scalar, the sum."""
+        """Return the sum for h (N, D), weight (V, D), bias (V,) and ids (N,), ignoring PAD."""
         ...
 
 
-LOGITS = 2**23  # numbers, of which there are hardly more at a time
-EVEN = 128  # rows, by which sums over them are quick
-FEW = 256  # rows, for which it does not pay to lay weights out anew
+MAX_LOGITS = 2**23  # logits in memory
+ROW_MULTIPLE = 128  # chunks are multiples of it, for fast sums over rows
+MAX_UNPACKED_ROWS = 256  # rows for which repacking weights does not pay
 
 
-def losses(
+def cross_entropy_in_chunks(
     h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> Tensor:
-    """Σ −log p(y), smoothed, of h N,D and ids N, of which PAD counts for nothing; it knows nothing of R-Drop."""
+    """Return the summed, label-smoothed cross-entropy of h (N, D) and ids (N,), ignoring PAD, without R-Drop."""
     assert not r_drop
-    real = targets != PAD
-    if not real.all():
-        h, targets = h[real], targets[real]
-    return ChunkedCrossEntropy.apply(h, weight, bias, targets, smoothing, torch.is_grad_enabled(), multiplying(h))  # type: ignore[no-untyped-call,no-any-return]
+    is_token = targets != PAD
+    if not is_token.all():
+        h, targets = h[is_token], targets[is_token]
+    return ChunkedCrossEntropyFunction.apply(  # type: ignore[no-untyped-call,no-any-return]
+        h, weight, bias, targets, smoothing, torch.is_grad_enabled(), select_gemm(h)
+    )
 
 
-class ChunkedCrossEntropy(Function):
-    """The sum, with all gradients, which are taken on the way."""
+class ChunkedCrossEntropyFunction(Function):
+    """The sum and all gradients, which are computed in the forward pass."""
 
     @staticmethod
     def forward(
@@ -167,50 +175,52 @@ class ChunkedCrossEntropy(Function):
         bias: Tensor | None,
         targets: Tensor,
         smoothing: float,
-        learns: bool,
-        by: Products,
+        has_grad: bool,
+        gemm: Gemm,
     ) -> Tensor:
-        """A scalar."""
-        rows = max(1, LOGITS // len(weight))
-        rows = rows // EVEN * EVEN or rows
-        place = h.new_empty(min(rows, len(h)), len(weight))
-        dh = h.new_empty(h.shape) if learns else None
-        dW = weight.new_zeros(weight.shape) if learns else None
-        db = torch.zeros_like(bias) if learns and bias is not None else None
-        total, often = h.new_zeros(()), by.often if len(h) > FEW else lambda b: b
-        there, back = often(weight.t()), often(weight) if learns else None
-        summed = entropy if by.between is None else by.between.entropy
-        for first in range(0, len(h), rows):
-            some = h[first : first + rows]
-            logits = by.mm(some, there, out=place[: len(some)])
+        """Return the sum."""
+        chunk_rows = max(1, MAX_LOGITS // len(weight))
+        chunk_rows = chunk_rows // ROW_MULTIPLE * ROW_MULTIPLE or chunk_rows
+        buffer = h.new_empty(min(chunk_rows, len(h)), len(weight))
+        grad_h = h.new_empty(h.shape) if has_grad else None
+        grad_weight = weight.new_zeros(weight.shape) if has_grad else None
+        grad_bias = torch.zeros_like(bias) if has_grad and bias is not None else None
+        total, prepack = h.new_zeros(()), gemm.prepack if len(h) > MAX_UNPACKED_ROWS else lambda b: b
+        weight_t, weight_rows = prepack(weight.t()), prepack(weight) if has_grad else None
+        chunk_loss = cross_entropy_inplace if gemm.elementwise is None else gemm.elementwise.cross_entropy
+        for first in range(0, len(h), chunk_rows):
+            chunk = h[first : first + chunk_rows]
+            logits = gemm.mm(chunk, weight_t, out=buffer[: len(chunk)])
             if bias is not None:
                 logits += bias
-            total += summed(logits, targets[first : first + rows, None], smoothing)
-            if dh is not None and dW is not None:
-                by.mm(logits, back, out=dh[first : first + rows], most=1.0)  # differences of probabilities
-                by.add(dW, logits.t(), some, most=1.0)
-            if db is not None:
-                db += logits.sum(0)
-        ctx.save_for_backward(dh, dW, db)
+            total += chunk_loss(logits, targets[first : first + chunk_rows, None], smoothing)
+            if grad_h is not None and grad_weight is not None:
+                gemm.mm(
+                    logits, weight_rows, out=grad_h[first : first + chunk_rows], max_abs=1.0
+                )  # differences of probabilities
+                gemm.add_mm(grad_weight, logits.t(), chunk, max_abs=1.0)
+            if grad_bias is not None:
+                grad_bias += logits.sum(0)
+        ctx.save_for_backward(grad_h, grad_weight, grad_bias)
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
-        """What is there already, as much as is asked for."""
-        return *(None if slope is None else slope * by for slope in ctx.saved_tensors), None, None, None, None
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the forward pass, scaled."""
+        return *(None if grad is None else grad * grad_output for grad in ctx.saved_tensors), None, None, None, None
 
 
-def entropy(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """The loss of logits N,V and ids N,1, summed up; in the place of the logits it leaves their gradients."""
+def cross_entropy_inplace(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """Return the summed loss of logits (N, V) and ids (N, 1), and replace the logits by their gradients."""
     V = logits.shape[1]
     logits -= logits.amax(1, keepdim=True)
-    wanted = (1 - smoothing) * logits.gather(1, targets)
+    target_term = (1 - smoothing) * logits.gather(1, targets)
     if smoothing:
-        wanted += smoothing * logits.mean(1, keepdim=True)
-    whole = logits.exp_().sum(1, keepdim=True)
-    logits /= whole
+        target_term += smoothing * logits.mean(1, keepdim=True)
+    normalizer = logits.exp_().sum(1, keepdim=True)
+    logits /= normalizer
     if smoothing:
         logits -= smoothing / V
     logits.scatter_add_(1, targets, logits.new_full((), smoothing - 1).expand_as(targets))
-    return (whole.log() - wanted).sum()
+    return (normalizer.log() - target_term).sum()

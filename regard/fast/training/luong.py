@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.fast.cuda_graphs.cache import Captured, graphs
-from regard.fast.cuda_graphs.function import Form
-from regard.fast.eligibility import heard, rate
-from regard.fast.kernels.fp16 import multiplying
-from regard.fast.training.graphed_loop import recorded
-from regard.fast.training.luong_loop import Given, Layer, Plan, fed, flat
-from regard.fast.training.step_ops import EVERYWHERE, Window
+from regard.fast.cuda_graphs.cache import GraphedFunctionCache, get_graph_cache
+from regard.fast.cuda_graphs.function import ShapeSpec
+from regard.fast.eligibility import dropout_rate, has_hooks_or_overrides
+from regard.fast.kernels.fp16 import select_gemm
+from regard.fast.training.graphed_loop import run_loop
+from regard.fast.training.luong_loop import LayerWeights, LoopConfig, LoopInputs, flatten_inputs, run_input_feeding
+from regard.fast.training.step_ops import NO_WINDOW, Window
 from regard.models.luong2015 import LuongDecoder, LuongState
 from regard.models.rnn_common import unroll_decoder
 from regard.nn import (
@@ -37,46 +37,52 @@ from regard.nn import (
 )
 from regard.nn.alignments import window_offsets, window_positions
 
-WHOLE = 4  # a source of up to so many windows is looked at as a whole; of a longer one the readable loop reads less
+MAX_WINDOWS = 4  # longer sources use the reference loop, which reads the window only
 
 
-def looped(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
-    """The steps of a whole target, words B,T,E: h̃_t B,T,F and what was attended to."""
-    known = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
-    if known and words.shape[1] and covers(decoder) and alike(decoder, state, words):
-        return played(decoder, state, words, graphs(decoder) if words.is_cuda else None)
-    return recorded(unroll_decoder, decoder, state, words, drops_input=True)
+def run_luong_loop(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
+    """Run the decoder over a whole target, words (B, T, E): h̃ (B, T, F) and attention."""
+    is_supported_device = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
+    if (
+        is_supported_device
+        and words.shape[1]
+        and is_supported(decoder)
+        and _are_shapes_supported(decoder, state, words)
+    ):
+        return run_input_feeding_loop(decoder, state, words, get_graph_cache(decoder) if words.is_cuda else None)
+    return run_loop(unroll_decoder, decoder, state, words, drops_input=True)
 
 
-def played(
-    decoder: LuongDecoder, state: LuongState, words: Tensor, captured: Captured | None
+def run_input_feeding_loop(
+    decoder: LuongDecoder, state: LuongState, words: Tensor, graph_cache: GraphedFunctionCache | None
 ) -> tuple[Tensor, Attended]:
-    """The same by the loop below, and by its graphs where there may be any."""
-    plan, tensors = prepared(decoder, state, words)
-    run = partial(fed, plan)
-    out, context, weights, *centre = captured(run, plan, form(plan), tensors) if captured else run(*tensors)
-    if not centre:
+    """Run the input-feeding loop, by CUDA graphs if there is a cache."""
+    config, tensors = prepare_inputs(decoder, state, words)
+    run = partial(run_input_feeding, config)
+    out, context, weights, *centers = (
+        graph_cache(run, config, _make_shape_spec(config), tensors) if graph_cache else run(*tensors)
+    )
+    if not centers:
         return out, Attended(context, weights)
-    return out, seen_through(context, weights, centre[0], plan.window.reach)
+    return out, _gather_window(context, weights, centers[0], config.window.radius)
 
 
-def seen_through(context: Tensor, weights: Tensor, centre: Tensor, reach: int) -> Attended:
-    """Weights B,T,S as those of a window around centres B,T."""
-    positions = window_positions(centre.floor().long(), window_offsets(reach))
+def _gather_window(context: Tensor, weights: Tensor, centers: Tensor, window_radius: int) -> Attended:
+    """Return weights (B, T, S) as weights of a window around centres (B, T)."""
+    positions = window_positions(centers.floor().long(), window_offsets(window_radius))
     inside = (positions >= 0) & (positions < weights.shape[2])
     return Attended(context, weights.gather(2, positions.clamp(0, weights.shape[2] - 1)) * inside, positions)
 
 
-def form(plan: Plan) -> Form:
-    """Which dimensions of the loop's tensors are B, T and S."""
-    layers = ["--", "-", "B-", "B-"] * plan.layers
-    aim = {0: [], 1: ["BT"], 3: ["B", "--", "-"]}[plan.aims]
-    inputs = ["BT-", "B-", "BS-", "BS-", "BS", "--", "--", *layers, *aim, *["BT-"] * len(plan.scales)]
-    return Form(inputs, ["BT-", "BT-", "BTS", *["BT"] * bool(aim)])
+def _make_shape_spec(config: LoopConfig) -> ShapeSpec:
+    layers = ["--", "-", "B-", "B-"] * config.layers
+    center_dims = {0: [], 1: ["BT"], 3: ["B", "--", "-"]}[config.num_center_inputs]
+    inputs = ["BT-", "B-", "BS-", "BS-", "BS", "--", "--", *layers, *center_dims, *["BT-"] * len(config.scales)]
+    return ShapeSpec(inputs, ["BT-", "BT-", "BTS", *["BT"] * bool(center_dims)])
 
 
-def covers(decoder: LuongDecoder) -> bool:
-    """Whether this decoder's steps are those computed here; any other goes by the readable loop."""
+def is_supported(decoder: LuongDecoder) -> bool:
+    """Return whether the input-feeding loop computes the steps of this decoder."""
     attention, recurrent, W_c = decoder.attention, decoder.recurrent, decoder.W_c
     return (
         decoder.input_feeding
@@ -90,65 +96,68 @@ def covers(decoder: LuongDecoder) -> bool:
         and type(W_c) is nn.Linear
         and W_c.bias is None
         and {type(decoder.dropout), type(recurrent.dropout)} == {nn.Dropout}
-        and not heard(*decoder.modules())
+        and not has_hooks_or_overrides(*decoder.modules())
     )
 
 
-def alike(decoder: LuongDecoder, state: LuongState, words: Tensor) -> bool:
-    """Whether each row of words has a row of the memory to itself, with places in it, and no window is small in it."""
-    (rows, source), (reach, sigma) = state.memory.mask.shape, windowed(decoder)
-    fits = not reach or source <= WHOLE * (2 * reach + 1)
-    wide = not sigma or 2 * sigma >= reach  # else the Gaussian is too small to be divided by at the window's ends
-    return rows == words.shape[0] and source > 0 and fits and wide
+def _are_shapes_supported(decoder: LuongDecoder, state: LuongState, words: Tensor) -> bool:
+    """Return whether each row has its own non-empty memory, and no window is too small in it."""
+    (rows, source), (window_radius, sigma) = state.memory.mask.shape, _get_window(decoder)
+    fits = not window_radius or source <= MAX_WINDOWS * (2 * window_radius + 1)
+    state_dtype = not sigma or 2 * sigma >= window_radius  # else the Gaussian underflows at the ends of the window
+    return rows == words.shape[0] and source > 0 and fits and state_dtype
 
 
-def prepared(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Plan, list[Tensor]]:
-    """What the loop is asked, and all that it reads."""
-    kept, scales = drawn(decoder, words)
-    if kept:
-        words = words * kept[0] * scales[0]
-    given = arranged(decoder, state, words, kept[1:])
-    return Plan(len(given.layers), scales[1:], windowed(decoder), multiplying(words)), flat(given)
+def prepare_inputs(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[LoopConfig, list[Tensor]]:
+    """Return configuration and tensors of the loop, with dropout masks drawn."""
+    dropout_masks, scales = _draw_dropout_masks(decoder, words)
+    if dropout_masks:
+        words = words * dropout_masks[0] * scales[0]
+    loop_inputs = _collect_inputs(decoder, state, words, dropout_masks[1:])
+    return LoopConfig(len(loop_inputs.layers), scales[1:], _get_window(decoder), select_gemm(words)), flatten_inputs(
+        loop_inputs
+    )
 
 
-def windowed(decoder: LuongDecoder) -> Window:
-    """How far a decoder looks."""
+def _get_window(decoder: LuongDecoder) -> Window:
     alignment = decoder.attention.alignment
     if isinstance(alignment, LocalPredictive):
         return Window(alignment.offsets[-1], alignment.sigma)
-    return Window(alignment.offsets[-1]) if isinstance(alignment, LocalMonotonic) else EVERYWHERE
+    return Window(alignment.offsets[-1]) if isinstance(alignment, LocalMonotonic) else NO_WINDOW
 
 
-def arranged(decoder: LuongDecoder, state: LuongState, words: Tensor, kept: list[Tensor]) -> Given:
-    """The same with dropout already drawn, and applied to the words."""
-    kind = words.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else words.dtype
-    wide = torch.promote_types(dtype, torch.float32)
+def _collect_inputs(decoder: LuongDecoder, state: LuongState, words: Tensor, dropout_masks: list[Tensor]) -> LoopInputs:
+    """Cast weights and states; dropout is already applied to the words."""
+    device_type = words.device.type
+    dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else words.dtype
+    state_dtype = torch.promote_types(dtype, torch.float32)
     cells = [cell for cell in decoder.recurrent.forwards if isinstance(cell, LSTMCell)]
-    keys, mask = compared(decoder.attention, state.memory)
+    keys, mask = _score_keys(decoder.attention, state.memory)
     E = words.shape[2]
-    of_words, of_fed = cells[0].weight_ih.to(dtype).tensor_split([E], 1)
-    below = [of_fed, *(cell.weight_ih.to(dtype) for cell in cells[1:])]
+    word_weight, fed_weight = cells[0].weight_ih.to(dtype).tensor_split([E], 1)
+    input_weights = [fed_weight, *(cell.weight_ih.to(dtype) for cell in cells[1:])]
     layers = [
-        Layer(torch.cat((W, cell.weight_hh.to(dtype)), 1), (cell.bias_ih + cell.bias_hh).to(dtype), *begin)
-        for W, cell, begin in zip(below, cells, started(state, dtype, wide), strict=True)
+        LayerWeights(torch.cat((W, cell.weight_hh.to(dtype)), 1), (cell.bias_ih + cell.bias_hh).to(dtype), *initial)
+        for W, cell, initial in zip(
+            input_weights, cells, _iterate_initial_states(state, dtype, state_dtype), strict=True
+        )
     ]
-    return Given(
+    return LoopInputs(
         words.to(dtype),
         state.attentional_vector.to(dtype),
         keys.to(dtype).contiguous(),
         state.memory.values.to(dtype).contiguous(),
         mask,
-        of_words,
+        word_weight,
         decoder.W_c.weight.to(dtype),
         layers,
-        aimed(decoder, state, words.shape[1], wide),
-        kept,
+        _center_inputs(decoder, state, words.shape[1], state_dtype),
+        dropout_masks,
     )
 
 
-def compared(attention: Attention, memory: Memory) -> tuple[Tensor, Tensor]:
-    """What a query is multiplied with, B,S,H, and a mask B,S: for the score location the rows of W_a."""
+def _score_keys(attention: Attention, memory: Memory) -> tuple[Tensor, Tensor]:
+    """Return the keys (B, S, H) and mask (B, S) of a query: for the location score the rows of W_a."""
     assert memory.projected is not None
     if not isinstance(attention.score, Location):
         return memory.projected, memory.mask
@@ -157,35 +166,36 @@ def compared(attention: Attention, memory: Memory) -> tuple[Tensor, Tensor]:
     return padded.expand(B, -1, -1), memory.mask & (torch.arange(S, device=rows.device) < len(rows))
 
 
-def aimed(decoder: LuongDecoder, state: LuongState, count: int, wide: torch.dtype) -> list[Tensor]:
-    """What the centres of so many steps' windows are made of."""
+def _center_inputs(decoder: LuongDecoder, state: LuongState, num_steps: int, state_dtype: torch.dtype) -> list[Tensor]:
+    """Return the tensors from which the centres of local attention are computed."""
     alignment, mask = decoder.attention.alignment, state.memory.mask
     if isinstance(alignment, LocalPredictive):
-        return [mask.sum(1).to(wide), alignment.weight.to(wide), alignment.v.to(wide)]
+        return [mask.sum(1).to(state_dtype), alignment.weight.to(state_dtype), alignment.v.to(state_dtype)]
     if isinstance(alignment, LocalMonotonic):
-        positions, _ = alignment.window(mask.new_empty(len(mask), count, 0), mask, state.step)
-        return [positions[..., positions.shape[2] // 2].to(wide).contiguous()]
+        positions, _ = alignment.window(mask.new_empty(len(mask), num_steps, 0), mask, state.step)
+        return [positions[..., positions.shape[2] // 2].to(state_dtype).contiguous()]
     return []
 
 
-def started(state: LuongState, dtype: torch.dtype, wide: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
-    """H and c of each layer."""
+def _iterate_initial_states(
+    state: LuongState, dtype: torch.dtype, state_dtype: torch.dtype
+) -> Iterator[tuple[Tensor, Tensor]]:
     for pair in state.recurrent:
         h, c = pair
-        yield h.to(dtype), c.to(wide)
+        yield h.to(dtype), c.to(state_dtype)
 
 
-def drawn(decoder: LuongDecoder, words: Tensor) -> tuple[list[Tensor], tuple[float, ...]]:
-    """What dropout leaves of the words B,T,E, of h̃ B,T,F and between layers B,T,H; nothing where there is none."""
+def _draw_dropout_masks(decoder: LuongDecoder, words: Tensor) -> tuple[list[Tensor], tuple[float, ...]]:
+    """Draw the masks of words (B, T, E), h̃ (B, T, F) and between layers (B, T, H); none without dropout."""
     cells = decoder.recurrent.forwards
-    inner = len(cells) - 1
-    rates = [rate(decoder.dropout)] * 2 + [rate(decoder.recurrent.dropout)] * inner
-    if not any(rates):
+    num_inner = len(cells) - 1
+    dropout_rates = [dropout_rate(decoder.dropout)] * 2 + [dropout_rate(decoder.recurrent.dropout)] * num_inner
+    if not any(dropout_rates):
         return [], ()
     H = decoder.recurrent.output_size
-    widths = [words.shape[2], decoder.W_c.out_features] + [H] * inner
-    kept = [
-        torch.empty(*words.shape[:2], width, dtype=torch.bool, device=words.device).bernoulli_(1 - share)
-        for width, share in zip(widths, rates, strict=True)
+    widths = [words.shape[2], decoder.W_c.out_features] + [H] * num_inner
+    dropout_masks = [
+        torch.empty(*words.shape[:2], width, dtype=torch.bool, device=words.device).bernoulli_(1 - rate)
+        for width, rate in zip(widths, dropout_rates, strict=True)
     ]
-    return kept, tuple(1 / (1 - share) if share < 1 else 0.0 for share in rates)
+    return dropout_masks, tuple(1 / (1 - rate) if rate < 1 else 0.0 for rate in dropout_rates)

@@ -17,334 +17,384 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.fast.gemm import EXACT, Products, dense
-from regard.fast.training.step_ops import EVERYWHERE, Steps, Window, chosen, dropped
+from regard.fast.gemm import TORCH_GEMM, Gemm, to_contiguous_rows
+from regard.fast.training.step_ops import NO_WINDOW, StepOps, Window, apply_dropout, select_step_ops
 
 
-class Aim:
-    """What the loop asks; as it is here, global attention: no p_t at all."""
+class GlobalCenters:
+    """Interface of window centres p_t; global attention has none."""
 
-    kept: Sequence[Tensor] = ()  # what the way back needs of the way there
+    saved: Sequence[Tensor] = ()  # tensors for the backward pass
 
-    def turn(self, t: int, h: Tensor) -> None:
-        """Finds p_t from the states h_t B,H."""
+    def update(self, t: int, h: Tensor) -> None:
+        """Compute p_t from h_t (B, H)."""
 
-    def centre(self, t: int) -> Tensor | None:
-        """p_t B."""
+    def get_center(self, t: int) -> Tensor | None:
+        """Return p_t (B,), or None."""
         return None
 
-    def slope(self, t: int) -> Tensor | None:
-        """Where the gradient of p_t is to be written."""
+    def center_grad_buffer(self, t: int) -> Tensor | None:
+        """Return the buffer for the gradient of p_t, or None."""
         return None
 
-    def back(self, t: int, d_h: Tensor) -> None:
-        """Adds what came to p_t to the gradient of h_t."""
+    def backward(self, t: int, d_h: Tensor) -> None:
+        """Add the gradient through p_t to that of h_t."""
 
-    def slopes(self, h: Tensor) -> list[Tensor | None]:
-        """The gradients of what it was given, all steps being done; h is B,T,H."""
+    def input_grads(self, h: Tensor) -> list[Tensor | None]:
+        """Return the gradients of the inputs after all steps, given h (B, T, H)."""
         return []
 
 
-class Told(Aim):
-    """local-m: all p_t are known."""
+class MonotonicCenters(GlobalCenters):
+    """local-m: all p_t are given."""
 
     def __init__(self, p: Tensor) -> None:
-        self.p = p  # B,T
+        self.p = p  # (B, T)
 
-    def centre(self, t: int) -> Tensor:
-        """p_t."""
+    def get_center(self, t: int) -> Tensor:
+        """Return p_t."""
         return self.p[:, t]
 
-    def slopes(self, h: Tensor) -> list[Tensor | None]:
-        """It learns nothing."""
+    def input_grads(self, h: Tensor) -> list[Tensor | None]:
+        """Return None for the given centres."""
         return [None]
 
 
-class Predicted(Told):
-    """local-p: p_t = S·σ(v_pᵀ tanh(u_t)) with u_t = W_p h_t (Luong 2015, eq. 9), never in half precision."""
+class PredictiveCenters(MonotonicCenters):
+    """local-p: p_t = S·σ(v_pᵀ tanh(u_t)) with u_t = W_p h_t (Luong 2015, eq. 9), at least in fp32."""
 
     def __init__(
         self,
-        steps: Steps,
-        given: Sequence[Tensor],  # S B, W_p P,H and v_p P
-        kept: Sequence[Tensor],  # places for p B,T and u B,T,P
-        slopes: Sequence[Tensor],  # and on the way back for their gradients
+        steps: StepOps,
+        center_inputs: Sequence[Tensor],  # S (B,), W_p (P, H) and v_p (P,)
+        saved: Sequence[Tensor],  # buffers for p (B, T) and u (B, T, P)
+        grads: Sequence[Tensor],  # in the backward pass: buffers for their gradients
     ) -> None:
-        super().__init__(kept[0])
-        self.steps, self.kept, self.u, self.found = steps, kept, kept[1], slopes
-        self.S, self.W_p, self.v_p = given
+        super().__init__(saved[0])
+        self.steps, self.saved, self.u, self.grads = steps, saved, saved[1], grads
+        self.S, self.W_p, self.v_p = center_inputs
 
     @cached_property
-    def turned_weight(self) -> Tensor:
-        """W_pᵀ, which the way back does not need."""
-        return EXACT.often(self.W_p.t())
+    def weight_t(self) -> Tensor:
+        """W_pᵀ, used by the forward pass only."""
+        return TORCH_GEMM.prepack(self.W_p.t())
 
-    def turn(self, t: int, h: Tensor) -> None:
-        """Equation 9."""
-        torch.mm(h.to(self.W_p.dtype), self.turned_weight, out=self.u[:, t])
-        self.steps.aim(self.u[:, t], self.v_p, self.S, self.p[:, t])
+    def update(self, t: int, h: Tensor) -> None:
+        """Compute equation 9."""
+        torch.mm(h.to(self.W_p.dtype), self.weight_t, out=self.u[:, t])
+        self.steps.predict_center(self.u[:, t], self.v_p, self.S, self.p[:, t])
 
-    def slope(self, t: int) -> Tensor:
-        """That of p_t."""
-        return self.found[0][:, t]
+    def center_grad_buffer(self, t: int) -> Tensor:
+        """Return the buffer for the gradient of p_t."""
+        return self.grads[0][:, t]
 
-    def back(self, t: int, d_h: Tensor) -> None:
-        """Through σ, tanh and W_p."""
-        d_p, d_u = (one[:, t] for one in self.found)
-        self.steps.aim_back(d_p, self.p[:, t], self.S, self.u[:, t], self.v_p, d_u)
+    def backward(self, t: int, d_h: Tensor) -> None:
+        """Backpropagate through σ, tanh and W_p."""
+        d_p, d_u = (grad[:, t] for grad in self.grads)
+        self.steps.predict_center_backward(d_p, self.p[:, t], self.S, self.u[:, t], self.v_p, d_u)
         d_h.addmm_(d_u, self.W_p)
 
-    def slopes(self, h: Tensor) -> list[Tensor | None]:
-        """Of S none, of W_p and v_p from all steps at once."""
-        d_p, d_u = self.found
+    def input_grads(self, h: Tensor) -> list[Tensor | None]:
+        """Return the gradients of W_p and v_p, from all steps at once."""
+        d_p, d_u = self.grads
         d_W = d_u.flatten(0, 1).t() @ h.flatten(0, 1).to(self.W_p.dtype)
         d_logits = d_p * self.p * (1 - self.p / self.S.clamp(min=1)[:, None])
         return [None, d_W, d_logits.flatten() @ self.u.tanh().flatten(0, 1)]
 
 
-class Layer(NamedTuple):
-    """One layer's product and where it starts from."""
+class LayerWeights(NamedTuple):
+    """Weights and initial state of a layer."""
 
-    W: Tensor  # 4H,I+H: [W_ih W_hh]; of the first layer without the words' columns
-    b: Tensor  # 4H
-    h: Tensor  # B,H
-    c: Tensor  # B,H
-
-
-class Given(NamedTuple):
-    """All that the loop reads; F is the width of h̃."""
-
-    words: Tensor  # B,T,E
-    fed: Tensor  # B,F
-    keys: Tensor  # B,S,H
-    values: Tensor  # B,S,V
-    mask: Tensor  # B,S
-    W_w: Tensor  # 4H,E: the words' columns of the first layer's W_ih
-    W_c: Tensor  # F,V+H
-    layers: list[Layer]
-    aim: list[Tensor]  # of local-m p_t B,T; of local-p S B, W_p P,H and v_p P; of global attention nothing
-    kept: list[Tensor]  # what dropout leaves of h̃ B,T,F and between layers B,T,H, each after the other; or nothing
+    W: Tensor  # (4H, I+H), [W_ih W_hh]; in the first layer without the columns of words
+    b: Tensor  # (4H,)
+    h: Tensor  # (B, H)
+    c: Tensor  # (B, H)
 
 
-class Plan(NamedTuple):
-    """What is not a tensor."""
+class LoopInputs(NamedTuple):
+    """Tensors that the loop reads; F is the size of h̃."""
+
+    words: Tensor  # (B, T, E)
+    attentional: Tensor  # (B, F)
+    keys: Tensor  # (B, S, H)
+    values: Tensor  # (B, S, V)
+    mask: Tensor  # (B, S)
+    W_w: Tensor  # (4H, E), the columns of words of the first W_ih
+    W_c: Tensor  # (F, V+H)
+    layers: list[LayerWeights]
+    center_inputs: list[Tensor]  # local-m: p_t (B, T); local-p: S (B,), W_p (P, H), v_p (P,)
+    dropout_masks: list[Tensor]  # of h̃ (B, T, F) and between layers (B, T, H); or empty
+
+
+class LoopConfig(NamedTuple):
+    """Configuration of the loop besides tensors."""
 
     layers: int
-    scales: tuple[float, ...]  # what makes up for dropout, of each of `kept`
-    window: Window = EVERYWHERE
-    by: Products = EXACT
+    scales: tuple[float, ...]  # dropout scales of `dropout_masks`
+    window: Window = NO_WINDOW
+    gemm: Gemm = TORCH_GEMM
 
     @property
-    def aims(self) -> int:
-        """How many tensors say where to look."""
-        return 3 if self.window.sigma else 1 if self.window.reach else 0
+    def num_center_inputs(self) -> int:
+        """Number of tensors in `center_inputs`."""
+        return 3 if self.window.sigma else 1 if self.window.radius else 0
 
 
-class Tape(NamedTuple):
-    """What the way back needs."""
+class SavedActivations(NamedTuple):
+    """Activations for the backward pass."""
 
-    pre: list[Tensor]  # of each layer B,T,4H: the gates before their squashing
-    c: list[Tensor]  # B,T,H
-    inputs: list[Tensor]  # B,T,I+H: [x; h_{t-1}] of each layer
-    seen: Tensor  # B,T,V+H: [c_t; h_t]
-    out: Tensor  # B,T,F: h̃_t
-    weights: Tensor  # B,T,S
-    aim: Sequence[Tensor]  # of local-p p_t B,T and W_p h_t B,T,P
+    pre: list[Tensor]  # of each layer (B, T, 4H), gates
+    c: list[Tensor]  # (B, T, H)
+    inputs: list[Tensor]  # of each layer (B, T, I+H), [x; h_{t-1}]
+    context_and_h: Tensor  # (B, T, V+H), [c_t; h_t]
+    out: Tensor  # (B, T, F), h̃_t
+    weights: Tensor  # (B, T, S)
+    centers: Sequence[Tensor]  # local-p: p_t (B, T) and W_p h_t (B, T, P)
 
 
-def fed(plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """The loop over what was prepared: h̃ B,T,F, contexts B,T,V, weights B,T,S, and where there are any p_t B,T."""
-    found: tuple[Tensor, ...] = Feeding.apply(plan, *tensors)  # type: ignore[no-untyped-call]
+def run_input_feeding(config: LoopConfig, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Run the loop over prepared inputs.
+
+    Returns:
+        h̃ (B, T, F), contexts (B, T, V), weights (B, T, S), and for local attention p_t (B, T).
+    """
+    found: tuple[Tensor, ...] = InputFeedingFunction.apply(config, *tensors)  # type: ignore[no-untyped-call]
     return found
 
 
-def flat(given: Given) -> list[Tensor]:
-    """As a list of tensors."""
-    return [*given[:7], *(tensor for layer in given.layers for tensor in layer), *given.aim, *given.kept]
+def flatten_inputs(inputs_: LoopInputs) -> list[Tensor]:
+    """Return the inputs as a list of tensors."""
+    return [
+        *inputs_[:7],
+        *(tensor for layer in inputs_.layers for tensor in layer),
+        *inputs_.center_inputs,
+        *inputs_.dropout_masks,
+    ]
 
 
-def folded(plan: Plan, tensors: Sequence[Tensor]) -> Given:
-    """The inverse of `flat`."""
-    words, fed, keys, values, mask, W_w, W_c, *rest = tensors
-    layers = [Layer(*rest[4 * number : 4 * number + 4]) for number in range(plan.layers)]
-    aim, kept = rest[4 * plan.layers :][: plan.aims], rest[4 * plan.layers + plan.aims :]
-    return Given(words, fed, keys, values, mask, W_w, W_c, layers, aim, kept)
+def _restore_inputs(config: LoopConfig, tensors: Sequence[Tensor]) -> LoopInputs:
+    words, attentional, keys, values, mask, W_w, W_c, *rest = tensors
+    layers = [LayerWeights(*rest[4 * number : 4 * number + 4]) for number in range(config.layers)]
+    centers, dropout_masks = (
+        rest[4 * config.layers :][: config.num_center_inputs],
+        rest[4 * config.layers + config.num_center_inputs :],
+    )
+    return LoopInputs(words, attentional, keys, values, mask, W_w, W_c, layers, centers, dropout_masks)
 
 
-def aiming(plan: Plan, given: Given, steps: Steps, kept: Sequence[Tensor] = ()) -> Aim:
-    """Where the steps look; on the way back with what was kept."""
-    if plan.window.sigma:
-        (B, T, _), W_p = given.words.shape, given.aim[1]
-        slopes = [torch.empty_like(one) for one in kept]
-        kept = kept or (W_p.new_empty(B, T), W_p.new_empty(B, T, len(W_p)))
-        return Predicted(steps, given.aim, kept, slopes)
-    return Told(*given.aim) if plan.window.reach else Aim()
+def _make_centers(
+    config: LoopConfig, inputs: LoopInputs, steps: StepOps, saved: Sequence[Tensor] = ()
+) -> GlobalCenters:
+    if config.window.sigma:
+        (B, T, _), W_p = inputs.words.shape, inputs.center_inputs[1]
+        grads = [torch.empty_like(one) for one in saved]
+        saved = saved or (W_p.new_empty(B, T), W_p.new_empty(B, T, len(W_p)))
+        return PredictiveCenters(steps, inputs.center_inputs, saved, grads)
+    return MonotonicCenters(*inputs.center_inputs) if config.window.radius else GlobalCenters()
 
 
-class Feeding(torch.autograd.Function):
-    """The loop: h̃ B,T,F, contexts B,T,V, weights B,T,S and, of a window, its centres p_t B,T.
+class InputFeedingFunction(torch.autograd.Function):
+    """The loop as an autograd function.
 
-    All tensors come in the precision that they are to be counted in, so that autocast has no say, whether the way back
-    is within it, as in a recording, or not.
+    All inputs are already cast, so that autocast has no effect, whether the backward pass runs within it (as in a
+    capture) or not.
     """
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """All steps, one after the other."""
-        given = folded(plan, tensors)
-        with torch.autocast(given.words.device.type, enabled=False):
-            tape = forwards(plan, given)
-        ctx.plan, ctx.count = plan, len(tensors)
-        ctx.save_for_backward(*tensors, *tape.pre, *tape.c, *tape.inputs, tape.seen, tape.out, tape.weights, *tape.aim)
-        context = tape.seen[..., : given.values.shape[2]].clone(memory_format=torch.contiguous_format)
-        if not plan.aims:
-            return tape.out, context, tape.weights
-        centre = (*tape.aim, *given.aim)[0].clone()
+    def forward(ctx: Any, config: LoopConfig, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Run all steps."""
+        inputs = _restore_inputs(config, tensors)
+        with torch.autocast(inputs.words.device.type, enabled=False):
+            activations = _run_forward(config, inputs)
+        ctx.plan, ctx.count = config, len(tensors)
+        ctx.save_for_backward(
+            *tensors,
+            *activations.pre,
+            *activations.c,
+            *activations.inputs,
+            activations.context_and_h,
+            activations.out,
+            activations.weights,
+            *activations.centers,
+        )
+        context = activations.context_and_h[..., : inputs.values.shape[2]].clone(memory_format=torch.contiguous_format)
+        if not config.num_center_inputs:
+            return activations.out, context, activations.weights
+        centre = (*activations.centers, *inputs.center_inputs)[0].clone()
         ctx.mark_non_differentiable(centre)
-        return tape.out, context, tape.weights, centre
+        return activations.out, context, activations.weights, centre
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, d_out: Tensor, d_context: Tensor, d_weights: Tensor, *of_centre: Tensor
+        ctx: Any, d_out: Tensor, d_context: Tensor, d_weights: Tensor, *center_grads: Tensor
     ) -> tuple[Tensor | None, ...]:
-        """All steps in reverse, then what was put off."""
-        tensors, saved, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.plan.layers
-        seen, out, weights, *aim = saved[3 * L :]
-        tape = Tape(list(saved[:L]), list(saved[L : 2 * L]), list(saved[2 * L : 3 * L]), seen, out, weights, aim)
-        given = folded(ctx.plan, tensors)
-        with torch.autocast(given.words.device.type, enabled=False):
-            return None, *backwards(ctx.plan, given, tape, (d_out, d_context, d_weights))
-
-
-def forwards(plan: Plan, given: Given) -> Tape:
-    """Every step of every layer."""
-    words, values, by = given.words, given.values, plan.by
-    steps: Steps = by.between or chosen(words, given.mask.shape[1])
-    (B, T, E), V, L, F = words.shape, values.shape[2], plan.layers, given.W_c.shape[0]
-    H, wide = given.layers[0].h.shape[1], given.layers[0].c.dtype
-    first = by.affine(words.reshape(B * T, E), given.W_w.t(), given.layers[0].b).view(B, T, 4 * H)
-    pre = [first, *(layer.b.repeat(B, T, 1) for layer in given.layers[1:])]
-    inputs = [words.new_empty(B, T, layer.W.shape[1]) for layer in given.layers]
-    beyond = [words.new_empty(B, layer.W.shape[1]) for layer in given.layers]  # where the last step's go
-    c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
-    seen, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
-    weights = words.new_empty(B, T, given.mask.shape[1], dtype=wide)
-    aim, W_c = aiming(plan, given, steps), by.often(given.W_c.t())
-    W = [by.often(layer.W.t()) for layer in given.layers]
-    inputs[0][:, 0, :F] = dropped(given.fed, *left(plan, given, 0, 0))
-    for layer, into in zip(given.layers, inputs, strict=True):
-        into[:, 0, -H:] = layer.h
-    for t in range(T):
-        after = [into[:, t + 1] if t + 1 < T else spare for into, spare in zip(inputs, beyond, strict=True)]
-        for number, layer in enumerate(given.layers):
-            above = seen[:, t, V:] if number + 1 == L else inputs[number + 1][:, t, :H]
-            by.add(pre[number][:, t], inputs[number][:, t], W[number])
-            before = c[number][:, t - 1] if t else layer.c
-            mask, scale = left(plan, given, number + 1, t)
-            steps.lstm(pre[number][:, t], before, c[number][:, t], after[number][:, -H:], above, mask, scale)
-        context, h = seen[:, t].tensor_split([V], 1)
-        aim.turn(t, h)
-        steps.look(h, given.keys, values, given.mask, weights[:, t], context, aim.centre(t), plan.window)
-        by.mm(seen[:, t], W_c, out=z)
-        steps.squash(z, out[:, t], after[0][:, :F], *left(plan, given, 0, t + 1))
-    return Tape(pre, c, inputs, seen, out, weights, aim.kept)
-
-
-def left(plan: Plan, given: Given, link: int, t: int) -> tuple[Tensor | None, float]:
-    """What dropout leaves at a step of link 0, h̃, or of that from a layer up; and the scale that makes up for it."""
-    if link >= len(given.kept) or t >= given.kept[link].shape[1]:
-        return None, 1.0
-    return given.kept[link][:, t], plan.scales[link]
-
-
-class Slopes(NamedTuple):
-    """Gradients of all steps, which those of weights are made of."""
-
-    pre: list[Tensor]  # of each layer B,T,4H
-    z: Tensor  # B,T,F
-    seen: Tensor  # B,T,V+H
-    scores: Tensor  # B,T,S
-    inputs: list[Tensor]  # of each layer B,I+H, at the first step
-    c: list[Tensor]  # B,H, before the first step
-    aim: Aim
-
-
-def backwards(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor | None, ...]:
-    """The gradients of `flat(given)`."""
-    slopes = reverse(plan, given, tape, came)
-    V, F, H = given.values.shape[2], given.fed.shape[1], given.layers[0].h.shape[1]
-    mask, scale = left(plan, given, 0, 0)
-    first, by = slopes.pre[0].flatten(0, 1), plan.by
-    steps: Steps = by.between or chosen(given.words, given.mask.shape[1])
-    whole = (
-        by.mm(first, given.W_w).view_as(given.words),
-        dropped(slopes.inputs[0][:, :F], mask, scale),
-        steps.gather(slopes.scores, tape.seen[..., V:]),
-        steps.gather(tape.weights.to(given.values.dtype), slopes.seen[..., :V]),
-        None,
-        by.mm(first.t(), given.words.flatten(0, 1)),
-        by.mm(slopes.z.flatten(0, 1).t(), tape.seen.flatten(0, 1)),
-    )
-    of_layers = (
-        (*by.slopes(pre.flatten(0, 1), read.flatten(0, 1)), d_input[:, -H:], d_c)
-        for pre, read, d_input, d_c in zip(slopes.pre, tape.inputs, slopes.inputs, slopes.c, strict=True)
-    )
-    of_aim = slopes.aim.slopes(tape.seen[..., V:])
-    return *whole, *(slope for layer in of_layers for slope in layer), *of_aim, *[None] * len(given.kept)
-
-
-def reverse(plan: Plan, given: Given, tape: Tape, came: tuple[Tensor, Tensor, Tensor]) -> Slopes:
-    """The loop, last step first."""
-    d_out, d_context, d_weights = came
-    words, L, F, V = given.words, plan.layers, given.fed.shape[1], given.values.shape[2]
-    H, T = given.layers[0].h.shape[1], words.shape[1]
-    steps: Steps = plan.by.between or chosen(words, given.mask.shape[1])
-    d_out, d_weights = dense(d_out), dense(d_weights)
-    slopes = Slopes(
-        [torch.empty_like(pre) for pre in tape.pre],
-        torch.empty_like(tape.out),
-        torch.zeros_like(tape.seen),
-        words.new_empty(tape.weights.shape),
-        [torch.zeros_like(into[:, 0]) for into in tape.inputs],
-        [torch.zeros_like(layer.c) for layer in given.layers],
-        aiming(plan, given, steps, tape.aim),
-    )
-    slopes.seen[..., :V] = d_context
-    d_h, by = torch.empty_like(given.layers[0].c), plan.by
-    W, W_c = [by.often(layer.W) for layer in given.layers], by.often(given.W_c)
-    for t in reversed(range(T)):
-        mask, scale = left(plan, given, 0, t + 1)
-        steps.squash_back(d_out[:, t], tape.out[:, t], slopes.inputs[0][:, :F], mask, scale, slopes.z[:, t])
-        d_seen = by.add(slopes.seen[:, t], slopes.z[:, t], W_c)
-        steps.look_back(
-            d_seen[:, :V],
-            d_weights[:, t],
-            tape.weights[:, t],
-            given.keys,
-            given.values,
-            d_seen[:, V:],
-            slopes.scores[:, t],
-            d_h,
-            slopes.aim.centre(t),
-            plan.window,
-            slopes.aim.slope(t),
+        """Run all steps in reverse, then the products over all steps."""
+        tensors, saved_tensors, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.plan.layers
+        context_and_h, out, weights, *centers = saved_tensors[3 * L :]
+        activations = SavedActivations(
+            list(saved_tensors[:L]),
+            list(saved_tensors[L : 2 * L]),
+            list(saved_tensors[2 * L : 3 * L]),
+            context_and_h,
+            out,
+            weights,
+            centers,
         )
-        slopes.aim.back(t, d_h)
+        inputs = _restore_inputs(ctx.plan, tensors)
+        with torch.autocast(inputs.words.device.type, enabled=False):
+            return None, *_collect_gradients(ctx.plan, inputs, activations, (d_out, d_context, d_weights))
+
+
+def _run_forward(config: LoopConfig, loop_inputs: LoopInputs) -> SavedActivations:
+    words, values, gemm = loop_inputs.words, loop_inputs.values, config.gemm
+    steps: StepOps = gemm.elementwise or select_step_ops(words, loop_inputs.mask.shape[1])
+    (B, T, E), V, L, F = words.shape, values.shape[2], config.layers, loop_inputs.W_c.shape[0]
+    H, wide = loop_inputs.layers[0].h.shape[1], loop_inputs.layers[0].c.dtype
+    first = gemm.linear(words.reshape(B * T, E), loop_inputs.W_w.t(), loop_inputs.layers[0].b).view(B, T, 4 * H)
+    pre = [first, *(layer.b.repeat(B, T, 1) for layer in loop_inputs.layers[1:])]
+    layer_inputs = [words.new_empty(B, T, layer.W.shape[1]) for layer in loop_inputs.layers]
+    last_outputs = [words.new_empty(B, layer.W.shape[1]) for layer in loop_inputs.layers]  # outputs of the last step
+    c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
+    context_and_h, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
+    weights = words.new_empty(B, T, loop_inputs.mask.shape[1], dtype=wide)
+    centers, W_c = _make_centers(config, loop_inputs, steps), gemm.prepack(loop_inputs.W_c.t())
+    W = [gemm.prepack(layer.W.t()) for layer in loop_inputs.layers]
+    layer_inputs[0][:, 0, :F] = apply_dropout(loop_inputs.attentional, *_dropout_at(config, loop_inputs, 0, 0))
+    for layer, layer_input in zip(loop_inputs.layers, layer_inputs, strict=True):
+        layer_input[:, 0, -H:] = layer.h
+    for t in range(T):
+        after = [
+            layer_input[:, t + 1] if t + 1 < T else last_output
+            for layer_input, last_output in zip(layer_inputs, last_outputs, strict=True)
+        ]
+        for number, layer in enumerate(loop_inputs.layers):
+            above = context_and_h[:, t, V:] if number + 1 == L else layer_inputs[number + 1][:, t, :H]
+            gemm.add_mm(pre[number][:, t], layer_inputs[number][:, t], W[number])
+            before = c[number][:, t - 1] if t else layer.c
+            mask, scale = _dropout_at(config, loop_inputs, number + 1, t)
+            steps.lstm_gates(pre[number][:, t], before, c[number][:, t], after[number][:, -H:], above, mask, scale)
+        context, h = context_and_h[:, t].tensor_split([V], 1)
+        centers.update(t, h)
+        steps.attention(
+            h, loop_inputs.keys, values, loop_inputs.mask, weights[:, t], context, centers.get_center(t), config.window
+        )
+        gemm.mm(context_and_h[:, t], W_c, out=z)
+        steps.attentional_tanh(z, out[:, t], after[0][:, :F], *_dropout_at(config, loop_inputs, 0, t + 1))
+    return SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, centers.saved)
+
+
+def _dropout_at(config: LoopConfig, loop_inputs: LoopInputs, site: int, t: int) -> tuple[Tensor | None, float]:
+    """Return mask and scale of dropout at step t: site 0 is h̃, the others are the layers from below."""
+    if site >= len(loop_inputs.dropout_masks) or t >= loop_inputs.dropout_masks[site].shape[1]:
+        return None, 1.0
+    return loop_inputs.dropout_masks[site][:, t], config.scales[site]
+
+
+class StepGrads(NamedTuple):
+    """Gradients of all steps, from which those of weights are computed."""
+
+    pre: list[Tensor]  # of each layer (B, T, 4H)
+    z: Tensor  # (B, T, F)
+    context_and_h: Tensor  # (B, T, V+H)
+    scores: Tensor  # (B, T, S)
+    inputs: list[Tensor]  # of each layer (B, I+H), at the first step
+    c: list[Tensor]  # (B, H), before the first step
+    centers: GlobalCenters
+
+
+def _collect_gradients(
+    config: LoopConfig,
+    loop_inputs: LoopInputs,
+    activations: SavedActivations,
+    output_grads: tuple[Tensor, Tensor, Tensor],
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of `flatten_inputs`."""
+    grads = _run_backward(config, loop_inputs, activations, output_grads)
+    V, F, H = loop_inputs.values.shape[2], loop_inputs.attentional.shape[1], loop_inputs.layers[0].h.shape[1]
+    mask, scale = _dropout_at(config, loop_inputs, 0, 0)
+    first, gemm = grads.pre[0].flatten(0, 1), config.gemm
+    steps: StepOps = gemm.elementwise or select_step_ops(loop_inputs.words, loop_inputs.mask.shape[1])
+    input_grads = (
+        gemm.mm(first, loop_inputs.W_w).view_as(loop_inputs.words),
+        apply_dropout(grads.inputs[0][:, :F], mask, scale),
+        steps.attention_weighted_sum(grads.scores, activations.context_and_h[..., V:]),
+        steps.attention_weighted_sum(activations.weights.to(loop_inputs.values.dtype), grads.context_and_h[..., :V]),
+        None,
+        gemm.mm(first.t(), loop_inputs.words.flatten(0, 1)),
+        gemm.mm(grads.z.flatten(0, 1).t(), activations.context_and_h.flatten(0, 1)),
+    )
+    layer_grads = (
+        (*gemm.linear_grads(pre.flatten(0, 1), layer_input.flatten(0, 1)), d_input[:, -H:], d_c)
+        for pre, layer_input, d_input, d_c in zip(grads.pre, activations.inputs, grads.inputs, grads.c, strict=True)
+    )
+    center_grads = grads.centers.input_grads(activations.context_and_h[..., V:])
+    return (
+        *input_grads,
+        *(grad for layer in layer_grads for grad in layer),
+        *center_grads,
+        *[None] * len(loop_inputs.dropout_masks),
+    )
+
+
+def _run_backward(
+    config: LoopConfig,
+    loop_inputs: LoopInputs,
+    activations: SavedActivations,
+    output_grads: tuple[Tensor, Tensor, Tensor],
+) -> StepGrads:
+    """Run the loop from the last step to the first."""
+    d_out, d_context, d_weights = output_grads
+    words, L, F, V = loop_inputs.words, config.layers, loop_inputs.attentional.shape[1], loop_inputs.values.shape[2]
+    H, T = loop_inputs.layers[0].h.shape[1], words.shape[1]
+    steps: StepOps = config.gemm.elementwise or select_step_ops(words, loop_inputs.mask.shape[1])
+    d_out, d_weights = to_contiguous_rows(d_out), to_contiguous_rows(d_weights)
+    grads = StepGrads(
+        [torch.empty_like(pre) for pre in activations.pre],
+        torch.empty_like(activations.out),
+        torch.zeros_like(activations.context_and_h),
+        words.new_empty(activations.weights.shape),
+        [torch.zeros_like(layer_input[:, 0]) for layer_input in activations.inputs],
+        [torch.zeros_like(layer.c) for layer in loop_inputs.layers],
+        _make_centers(config, loop_inputs, steps, activations.centers),
+    )
+    grads.context_and_h[..., :V] = d_context
+    d_h, gemm = torch.empty_like(loop_inputs.layers[0].c), config.gemm
+    W, W_c = [gemm.prepack(layer.W) for layer in loop_inputs.layers], gemm.prepack(loop_inputs.W_c)
+    for t in reversed(range(T)):
+        mask, scale = _dropout_at(config, loop_inputs, 0, t + 1)
+        steps.attentional_tanh_backward(
+            d_out[:, t], activations.out[:, t], grads.inputs[0][:, :F], mask, scale, grads.z[:, t]
+        )
+        d_context_and_h = gemm.add_mm(grads.context_and_h[:, t], grads.z[:, t], W_c)
+        steps.attention_backward(
+            d_context_and_h[:, :V],
+            d_weights[:, t],
+            activations.weights[:, t],
+            loop_inputs.keys,
+            loop_inputs.values,
+            d_context_and_h[:, V:],
+            grads.scores[:, t],
+            d_h,
+            grads.centers.get_center(t),
+            config.window,
+            grads.centers.center_grad_buffer(t),
+        )
+        grads.centers.backward(t, d_h)
         for number in reversed(range(L)):
-            layer = given.layers[number]
-            d_above = d_h if number + 1 == L else slopes.inputs[number + 1][:, :H]
-            mask, scale = left(plan, given, number + 1, t)
-            steps.lstm_back(
-                tape.pre[number][:, t],
-                tape.c[number][:, t - 1] if t else layer.c,
-                tape.c[number][:, t],
+            layer = loop_inputs.layers[number]
+            d_above = d_h if number + 1 == L else grads.inputs[number + 1][:, :H]
+            mask, scale = _dropout_at(config, loop_inputs, number + 1, t)
+            steps.lstm_gates_backward(
+                activations.pre[number][:, t],
+                activations.c[number][:, t - 1] if t else layer.c,
+                activations.c[number][:, t],
                 d_above,
                 mask,
                 scale,
-                slopes.inputs[number][:, -H:],
-                slopes.c[number],
-                slopes.pre[number][:, t],
+                grads.inputs[number][:, -H:],
+                grads.c[number],
+                grads.pre[number][:, t],
             )
-            by.mm(slopes.pre[number][:, t], W[number], out=slopes.inputs[number])
-    return slopes
+            gemm.mm(grads.pre[number][:, t], W[number], out=grads.inputs[number])
+    return grads

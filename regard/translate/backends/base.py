@@ -8,8 +8,8 @@ from typing import Protocol
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.decoding import int8_model as way
-from regard.fast.eligibility import wanted
+from regard.fast.decoding import int8_model
+from regard.fast.eligibility import fast_paths_enabled
 from regard.search import Hypothesis, SearchModel
 from regard.translate.backends import AUTO, CTRANSLATE2, ENGINES, FP32, INT8, ONNX, PRECISIONS, SHORTLIST, TORCH
 from regard.translate.backends.ctranslate2 import find_ctranslate2_export, load_ctranslate2_backend
@@ -72,7 +72,7 @@ def choose_backend(engine: str, precision: str | None, runs: Sequence[LoadedRun]
 
 def _may_have_export(run: LoadedRun) -> bool:
     """Return whether `auto` looks for exports: on a CPU, unless REGARD_FAST is 0."""
-    return (run.run.folder / "engines").exists() and run.device == "cpu" and wanted()
+    return (run.run.folder / "engines").exists() and run.device == "cpu" and fast_paths_enabled()
 
 
 def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
@@ -86,7 +86,7 @@ def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[S
         return run.model, "PyTorch, as requested"
     if precision is None and not _may_have_export(run):
         return run.model, f"PyTorch: {run.run.folder} has no export that can be used here"
-    if run.device == "cpu" and wanted():
+    if run.device == "cpu" and fast_paths_enabled():
         return _choose_fastest(precision, run)
     reason = f"decoding in {FP32}: " + ("REGARD_FAST is 0" if run.device == "cpu" else f"{INT8} is for the CPU")
     return run.model, _log_choice(reason) if precision == INT8 else "PyTorch: exports are for the CPU"
@@ -94,7 +94,7 @@ def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[S
 
 def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
     """Return the int8 kernels if int8 is requested and they run, else a usable ONNX export, else PyTorch."""
-    folder, unsupported = run.run.folder, way.lacking(run.model) if precision == INT8 else ""
+    folder, unsupported = run.run.folder, int8_model.find_int8_obstacle(run.model) if precision == INT8 else ""
     if unsupported is None:
         return _make_int8_model(run), _log_choice(f"decoding {folder} in {INT8}")
     export = run.find_export(ONNX, precision)
@@ -123,10 +123,10 @@ def _log_choice(reason: str) -> str:
 def _make_int8_model(loaded: LoadedRun) -> SearchModel:
     """Return the model with int8 kernels; raise UserError with the reason if they cannot run it."""
     check_on_cpu(loaded, f"{TORCH} in {INT8}")
-    if (why := way.lacking(loaded.model)) is not None:
+    if (why := int8_model.find_int8_obstacle(loaded.model)) is not None:
         command = f"regard export {loaded.run.folder} --precision {INT8}"
         raise UserError(f"{TORCH} does not decode {loaded.run.folder} in {INT8}: {why}; instead run: {command}")
-    return way.quantize_model(loaded.model)
+    return int8_model.quantize_model(loaded.model)
 
 
 def _load_onnx_model(loaded: LoadedRun, folder: Path) -> SearchModel:

@@ -20,7 +20,7 @@ import torch
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.decoding import int8_model as way
+from regard.fast.decoding import int8_model
 from regard.search import Hypothesis, Scorer, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
 from regard.translate.backends import AUTO, CTRANSLATE2, FP32, INT8
@@ -76,11 +76,11 @@ class CTranslate2Model:
     def __init__(self, folder: Path, workers: int = 1, threads: int = 1) -> None:
         from ctranslate2 import Translator
 
-        from regard.export.ctranslate2 import POSITIONS, VMAP
+        from regard.export.ctranslate2 import MAX_POSITIONS, VMAP
 
         if not (folder / "model.bin").is_file():
             raise UserError(f"{folder} is not a model exported for CTranslate2: it has no model.bin")
-        self.max_positions = POSITIONS
+        self.max_positions = MAX_POSITIONS
         self.translator = Translator(str(folder), inter_threads=workers, intra_threads=threads)
         self.has_shortlist = (folder / VMAP).is_file()
         self.workers = workers
@@ -206,7 +206,7 @@ def find_ctranslate2_export(engine: str, precision: str | None, loaded: LoadedRu
         if not is_installed("ctranslate2"):
             return None
         folder = loaded.find_export(CTRANSLATE2, precision)
-        return folder if precision != INT8 or way.lacking(loaded.model) is not None else None
+        return folder if precision != INT8 or int8_model.find_int8_obstacle(loaded.model) is not None else None
     check_on_cpu(loaded, CTRANSLATE2)
     check_installed("ctranslate2")
     return loaded.find_export(CTRANSLATE2, precision) or export_ctranslate2(loaded, precision or FP32, reuse=True)

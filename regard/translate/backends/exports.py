@@ -189,7 +189,7 @@ def export_ctranslate2(
     `reuse`: keep an export that another process has written meanwhile.
     """
     check_installed("ctranslate2")
-    from regard.export.ctranslate2 import VMAP, export, spelt
+    from regard.export.ctranslate2 import VMAP, export, token_names
 
     source, target = (side.convert_ids_to_tokens(range(side.vocab_size)) for side in loaded.tokenizers)
     quantization = INT8 if precision == INT8 else None
@@ -197,7 +197,7 @@ def export_ctranslate2(
     def write_model(to: Path) -> None:
         export(loaded.model, source, target, to, quantization)
         if shortlist is not None:
-            (to / VMAP).write_text(shortlist.format_vmap(spelt(source), spelt(target)), encoding="utf-8")
+            (to / VMAP).write_text(shortlist.format_vmap(token_names(source), token_names(target)), encoding="utf-8")
 
     return write_export(loaded, out or loaded.get_export_folder(CTRANSLATE2, precision), write_model, reuse)
 

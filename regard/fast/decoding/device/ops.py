@@ -11,66 +11,66 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from regard.fast.decoding.device.state import Board
-from regard.fast.training.packed.ops import PLAIN as PACKED
-from regard.fast.training.packed.ops import Parts as Packed
+from regard.fast.decoding.device.state import BeamState
+from regard.fast.training.packed.ops import TORCH_OPS as TORCH_PACKED_OPS
+from regard.fast.training.packed.ops import PackedOps
 from regard.nn import masked_softmax, prefix_mask
 from regard.special_tokens import BOS, EOS, PAD
 
 
-class Candidates(NamedTuple):
-    """Of each row the likeliest words, found in each of some blocks of the vocabulary."""
+class TopK(NamedTuple):
+    """Most probable tokens of each row, found in blocks of the vocabulary."""
 
-    tops: Tensor  # R,blocks; the largest logit of a block …
-    sums: Tensor  # … and Σ exp(logit − that)
-    values: Tensor  # R,n; logits of words that may follow, −inf of those that may not
-    tokens: Tensor  # R,n; the words
-
-
-class Piece(NamedTuple):
-    """A part of what a layer reads: of each row a row of `values`."""
-
-    values: Tensor  # ·,size
-    rows: Tensor | None  # R; which; None: its own
+    block_max: Tensor  # (R, blocks), the largest logit of a block
+    block_sums: Tensor  # (R, blocks), Σ exp(logit − block_max)
+    values: Tensor  # (R, n), logits, −inf for forbidden tokens
+    tokens: Tensor  # (R, n)
 
 
-class Gates(NamedTuple):
-    """An LSTM layer: [W_ih W_hh] and the sum of its two biases."""
+class RowGather(NamedTuple):
+    """A part of the input of a layer: for each row, a row of `values`."""
 
-    weight: Tensor  # 4H,I+H
-    bias: Tensor  # 4H
-
-
-class Source(NamedTuple):
-    """What recurrent decoders look at."""
-
-    keys: Tensor  # A,S,K; as the score wants them
-    values: Tensor  # A,S,V
-    lengths: Tensor  # A
+    values: Tensor  # (·, size)
+    rows: Tensor | None  # (R,), or None for its own
 
 
-class Weigh(Protocol):
-    """The output layer."""
+class LSTMWeights(NamedTuple):
+    """LSTM layer: [W_ih W_hh] and the sum of its biases."""
 
-    def __call__(self, h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
-        """H R,size; weight V,size -> as many candidates, of each row, as the beam is wide, or more."""
+    weight: Tensor  # (4H, I+H)
+    bias: Tensor  # (4H,)
+
+
+class SourceMemory(NamedTuple):
+    """Memory of recurrent decoders."""
+
+    keys: Tensor  # (A, S, K), projected for the score
+    values: Tensor  # (A, S, V)
+    lengths: Tensor  # (A,)
+
+
+class OutputTopK(Protocol):
+    """Output layer and top-k."""
+
+    def __call__(self, h: Tensor, weight: Tensor, state: BeamState, number: int) -> TopK:
+        """Return at least as many candidates per row as the beam size, for h (R, size) and weight (V, size)."""
         ...
 
 
-class Choose(Protocol):
-    """Which hypotheses go on, which have ended, and which sentences are done: all of it is left on the board."""
+class BeamUpdate(Protocol):
+    """Choice of continued and ended hypotheses; writes to the state."""
 
-    def __call__(self, board: Board, found: Candidates, number: int) -> None:
-        """PAD and BOS never follow, EOS not before `min_length`; nothing is renormalised for that."""
+    def __call__(self, state: BeamState, topk: TopK, number: int) -> None:
+        """PAD and BOS are never chosen, EOS not before `min_length`; probabilities are not renormalized for that."""
         ...
 
 
-class Enter(Protocol):
-    """The newest words of a Transformer's rows; and which row each word before them was written by."""
+class EmbedAndLink(Protocol):
+    """Embedding of the newest tokens, and the table of rows that wrote earlier keys and values."""
 
     def __call__(
         self,
-        board: Board,
+        state: BeamState,
         number: int,
         words: Tensor,
         scale: float,
@@ -78,178 +78,185 @@ class Enter(Protocol):
         before: Tensor,
         after: Tensor,
     ) -> Tensor:
-        """Words V,size; places capacity,size -> x R,size.
+        """Return x (R, size) of words (V, size) and positions (capacity, size).
 
-        `before` and `after` R,capacity: for each position the row, counted within its sentence, whose keys and values
-        are this row's. `after` is `before` of the row that was extended, and itself at its newest position.
+        `before` and `after` (R, capacity): for each position the row, within its sentence, that wrote it. `after` is
+        `before` of the extended row, and the row itself at its newest position.
         """
         ...
 
 
-class Attend(Protocol):
-    """Self-attention of the newest words over those before them."""
+class SelfAttentionStep(Protocol):
+    """Self-attention of the newest tokens over all previous ones."""
 
-    def __call__(self, qkv: Tensor, cache: Tensor, table: Tensor, board: Board, number: int, heads: int) -> Tensor:
-        """Queries, keys and values R,3·size -> R,size; keys and values go to the cache capacity,R,2·size."""
+    def __call__(self, qkv: Tensor, cache: Tensor, table: Tensor, state: BeamState, number: int, heads: int) -> Tensor:
+        """Return contexts (R, size) of queries, keys and values (R, 3·size).
+
+        Keys and values go to the cache (capacity, R, 2·size).
+        """
         ...
 
 
-class Look(Protocol):
+class CrossAttention(Protocol):
     """Attention over the source, which the rows of a sentence share."""
 
     def __call__(self, q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
-        """Q R,size over keys and values A,S,2·size, of which each sentence has so many -> R,size."""
+        """Return contexts (R, size) of queries (R, size) over keys and values (A, S, 2·size) of given lengths."""
         ...
 
 
-class Layer(Protocol):
+class LSTMStep(Protocol):
     """One step of an LSTM layer."""
 
     def __call__(
-        self, pieces: Sequence[Piece], gates: Gates, c: Tensor, rows: Tensor, after: Tensor, h: Tensor
+        self, pieces: Sequence[RowGather], gates: LSTMWeights, c: Tensor, rows: Tensor, after: Tensor, h: Tensor
     ) -> None:
-        """The pieces are [x; h_{t-1}]; with c_{t-1} of the `rows` that were extended -> `after` = c_t, and `h`."""
+        """Compute `after` = c_t and `h` from the pieces [x; h_{t-1}] and c_{t-1} of the `rows` that were extended."""
         ...
 
 
-class Focus(Protocol):
-    """A recurrent decoder's look at the source."""
+class LuongAttention(Protocol):
+    """Attention of a recurrent decoder over the source."""
 
-    def __call__(self, query: Tensor, source: Source, v: Tensor | None, weights: Tensor | None) -> Tensor:
-        """Scores qᵀk, or vᵀ tanh(q + k), R,S -> the context R,V; `weights` R,S are written where they are wanted."""
+    def __call__(self, query: Tensor, source: SourceMemory, v: Tensor | None, weights: Tensor | None) -> Tensor:
+        """Return the context (R, V) by scores qᵀk, or vᵀ tanh(q + k); optionally write `weights` (R, S)."""
         ...
 
 
-class Squash(Protocol):
+class AttentionalState(Protocol):
     """h̃ = tanh(W_c [c; h])."""
 
-    def __call__(self, pieces: Sequence[Piece], weight: Tensor, out: Tensor) -> None:
-        """Weight F,I -> `out` R,F."""
+    def __call__(self, pieces: Sequence[RowGather], weight: Tensor, out: Tensor) -> None:
+        """Compute `out` (R, F) with weight (F, I)."""
         ...
 
 
-class Parts(NamedTuple):
-    """One of each, and those that training has, too."""
+class DecodingOps(NamedTuple):
+    """An implementation of all operations, with those that training has, too."""
 
-    packed: Packed
-    weigh: Weigh
-    choose: Choose
-    enter: Enter
-    attend: Attend
-    look: Look
-    layer: Layer
-    focus: Focus
-    squash: Squash
-
-
-def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
-    """The vocabulary as one block."""
-    return scan((h @ weight.t()).float(), board, number)
+    packed: PackedOps
+    output_topk: OutputTopK
+    beam_update: BeamUpdate
+    embed_and_link: EmbedAndLink
+    self_attention_step: SelfAttentionStep
+    cross_attention: CrossAttention
+    lstm_step: LSTMStep
+    luong_attention: LuongAttention
+    attentional_state: AttentionalState
 
 
-def scan(logits: Tensor, board: Board, number: int) -> Candidates:
-    """The candidates among logits R,V."""
+def output_topk(h: Tensor, weight: Tensor, state: BeamState, number: int) -> TopK:
+    """Treat the vocabulary as one block."""
+    return logits_topk((h @ weight.t()).float(), state, number)
+
+
+def logits_topk(logits: Tensor, state: BeamState, number: int) -> TopK:
+    """Return the candidates of logits (R, V)."""
     tops = logits.amax(1, keepdim=True)
     sums = (logits - tops).exp().sum(1, keepdim=True)
-    short = int(board.taken) + number + 1 < int(board.wishes[0])
-    out = torch.tensor([PAD, BOS, EOS] if short else [PAD, BOS], device=logits.device)
-    allowed = logits.index_fill(1, out, -torch.inf)
-    values, tokens = allowed.topk(min(board.tokens.shape[1], logits.shape[1]), -1)
-    return Candidates(tops, sums, values, tokens.int())
+    forbid_eos = int(state.steps_done) + number + 1 < int(state.options[0])
+    forbidden = torch.tensor([PAD, BOS, EOS] if forbid_eos else [PAD, BOS], device=logits.device)
+    allowed = logits.index_fill(1, forbidden, -torch.inf)
+    values, tokens = allowed.topk(min(state.tokens.shape[1], logits.shape[1]), -1)
+    return TopK(tops, sums, values, tokens.int())
 
 
-def choose(board: Board, found: Candidates, number: int) -> None:
-    """The best of each sentence, as many as the beam has places for beside those that have ended."""
-    (A, W), step = board.tokens.shape, int(board.taken) + number + 1
-    top = found.tops.amax(1, keepdim=True)
-    norm = top + (found.sums * (found.tops - top).exp()).sum(1, keepdim=True).log()
-    reach = (board.reached.view(-1, 1) + (found.values - norm)).view(A, -1)
-    strange = norm.isnan().view(A, W).any(1)
-    log_probs, best = reach.topk(W, -1)
-    parents = best // found.values.shape[1]
-    tokens = found.tokens.long().view(A, -1).gather(1, best)
-    places = torch.arange(W, device=best.device)
-    log_probs = log_probs.masked_fill(places >= W - board.ended[:, None], -torch.inf)
-    log_probs = log_probs.masked_fill(strange[:, None], torch.nan)
-    harvest(board, log_probs, tokens, strange, step)
-    for place, part in zip(board.steps[number], (log_probs.view(torch.int32), parents, tokens), strict=True):
-        place.copy_(part)
-    board.reached.copy_(log_probs.masked_fill(tokens == EOS, -torch.inf))
-    board.tokens.copy_(tokens)
-    board.rows.copy_(parents + W * torch.arange(A, device=parents.device)[:, None])
+def beam_update(state: BeamState, topk: TopK, number: int) -> None:
+    """Keep the best candidates of each sentence, as many as have not ended."""
+    (A, W), step = state.tokens.shape, int(state.steps_done) + number + 1
+    top = topk.block_max.amax(1, keepdim=True)
+    norm = top + (topk.block_sums * (topk.block_max - top).exp()).sum(1, keepdim=True).log()
+    candidates = (state.log_probs.view(-1, 1) + (topk.values - norm)).view(A, -1)
+    is_nan = norm.isnan().view(A, W).any(1)
+    log_probs, best = candidates.topk(W, -1)
+    parents = best // topk.values.shape[1]
+    tokens = topk.tokens.long().view(A, -1).gather(1, best)
+    columns = torch.arange(W, device=best.device)
+    log_probs = log_probs.masked_fill(columns >= W - state.num_ended[:, None], -torch.inf)
+    log_probs = log_probs.masked_fill(is_nan[:, None], torch.nan)
+    _record_ended(state, log_probs, tokens, is_nan, step)
+    for column, part in zip(state.steps[number], (log_probs.view(torch.int32), parents, tokens), strict=True):
+        column.copy_(part)
+    state.log_probs.copy_(log_probs.masked_fill(tokens == EOS, -torch.inf))
+    state.tokens.copy_(tokens)
+    state.rows.copy_(parents + W * torch.arange(A, device=parents.device)[:, None])
 
 
-def harvest(board: Board, log_probs: Tensor, tokens: Tensor, strange: Tensor, step: int) -> None:
-    """Takes up what ends with this step, and which sentences are done with it."""
-    real, ends = log_probs > -torch.inf, tokens == EOS
-    ending, open_ones = real & ends, real & ~ends & (step < board.limits[:, None])
-    slots = board.ended[:, None] + ending.cumsum(1) - 1
-    for place in range(tokens.shape[1]):
-        here = ending[:, place].nonzero()[:, 0]
-        board.scores[here, slots[here, place]] = log_probs[here, place].double() / board.penalties[step]
-    board.ended.add_(ending.sum(1))
-    best_open = log_probs.masked_fill(~open_ones, -torch.inf).amax(1).double()
-    n_best, limits = int(board.wishes[1]), board.limits.long()
-    hope = torch.maximum(best_open / board.penalties[1], best_open / board.penalties[limits])
-    settled = (board.ended >= n_best) & (board.scores.sort(1, descending=True).values[:, n_best - 1] >= hope)
-    done = (best_open == -torch.inf) | settled | strange
-    board.done.copy_(torch.where((board.done == 0) & done, step, board.done))
+def _record_ended(state: BeamState, log_probs: Tensor, tokens: Tensor, is_nan: Tensor, step: int) -> None:
+    """Record hypotheses that end with this step, and the sentences that are done."""
+    is_open, is_eos = log_probs > -torch.inf, tokens == EOS
+    is_ending, stays_open = is_open & is_eos, is_open & ~is_eos & (step < state.max_lengths[:, None])
+    slots = state.num_ended[:, None] + is_ending.cumsum(1) - 1
+    for column in range(tokens.shape[1]):
+        here = is_ending[:, column].nonzero()[:, 0]
+        state.scores[here, slots[here, column]] = log_probs[here, column].double() / state.length_divisors[step]
+    state.num_ended.add_(is_ending.sum(1))
+    best_open = log_probs.masked_fill(~stays_open, -torch.inf).amax(1).double()
+    n_best, limits = int(state.options[1]), state.max_lengths.long()
+    upper_bound = torch.maximum(best_open / state.length_divisors[1], best_open / state.length_divisors[limits])
+    has_enough = (state.num_ended >= n_best) & (
+        state.scores.sort(1, descending=True).values[:, n_best - 1] >= upper_bound
+    )
+    done = (best_open == -torch.inf) | has_enough | is_nan
+    state.done.copy_(torch.where((state.done == 0) & done, step, state.done))
 
 
-def enter(
-    board: Board, number: int, words: Tensor, scale: float, places: Tensor, before: Tensor, after: Tensor
+def embed_and_link(
+    state: BeamState, number: int, words: Tensor, scale: float, places: Tensor, before: Tensor, after: Tensor
 ) -> Tensor:
-    """The newest words, and whose the words before them are."""
-    step, (A, W) = int(board.taken) + number, board.tokens.shape
-    after[:, :step] = before[board.rows.flatten(), :step]
+    """Embed the newest tokens, and extend the table."""
+    step, (A, W) = int(state.steps_done) + number, state.tokens.shape
+    after[:, :step] = before[state.rows.flatten(), :step]
     after[:, step] = torch.arange(W, device=after.device).repeat(A)
-    return words[board.tokens.flatten()] * scale + places[step]
+    return words[state.tokens.flatten()] * scale + places[step]
 
 
-def attend(qkv: Tensor, cache: Tensor, table: Tensor, board: Board, number: int, heads: int) -> Tensor:
-    """Keys and values are gathered, each from the row that wrote it."""
-    step, W, (_, R, _) = int(board.taken) + number, board.tokens.shape[1], cache.shape
+def self_attention_step(qkv: Tensor, cache: Tensor, table: Tensor, state: BeamState, number: int, heads: int) -> Tensor:
+    """Gather keys and values, each from the row that wrote it."""
+    step, W, (_, R, _) = int(state.steps_done) + number, state.tokens.shape[1], cache.shape
     q, k, v = qkv.chunk(3, 1)
     cache[step] = torch.cat((k, v), 1)
     first = torch.arange(R, device=qkv.device) // W * W
     written = cache[torch.arange(step + 1, device=qkv.device), first[:, None] + table[:, : step + 1].long()]
-    return headed(q[:, None], written, torch.ones_like(written[..., 0], dtype=torch.bool), heads)[:, 0]
+    return _attend_heads(q[:, None], written, torch.ones_like(written[..., 0], dtype=torch.bool), heads)[:, 0]
 
 
-def look(q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
-    """The rows of a sentence look together."""
+def cross_attention(q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
+    """Attend with the rows of a sentence together."""
     A, S, _ = source.shape
-    return headed(q.view(A, -1, q.shape[1]), source, prefix_mask(lengths, S), heads).reshape_as(q)
+    return _attend_heads(q.view(A, -1, q.shape[1]), source, prefix_mask(lengths, S), heads).reshape_as(q)
 
 
-def headed(q: Tensor, kv: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """softmax(Q Kᵀ / √d_k) V of each head: q B,T,size over B,S,2·size, where the mask B,S is."""
-    v = split(kv.chunk(2, -1)[1], heads)
-    return (looks(q, kv, mask, heads).to(v.dtype) @ v).transpose(1, 2).flatten(2)
+def _attend_heads(q: Tensor, kv: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """Return softmax(Q Kᵀ / √d_k) V of each head: q (B, T, size) over kv (B, S, 2·size) with a mask (B, S)."""
+    v = _split_heads(kv.chunk(2, -1)[1], heads)
+    return (attention_weights(q, kv, mask, heads).to(v.dtype) @ v).transpose(1, 2).flatten(2)
 
 
-def looks(q: Tensor, kv: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Where they look: B,heads,T,S, in single precision at the least."""
-    scores = split(q, heads) @ split(kv.chunk(2, -1)[0], heads).transpose(2, 3)
+def attention_weights(q: Tensor, kv: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """Return the weights (B, heads, T, S), at least fp32."""
+    scores = _split_heads(q, heads) @ _split_heads(kv.chunk(2, -1)[0], heads).transpose(2, 3)
     wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return masked_softmax(wide * (q.shape[-1] // heads) ** -0.5, mask[:, None, None])
 
 
-def split(x: Tensor, heads: int) -> Tensor:
-    """B,T,size -> B,heads,T,size/heads."""
+def _split_heads(x: Tensor, heads: int) -> Tensor:
+    """Reshape (B, T, size) to (B, heads, T, size/heads)."""
     return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-def layer(pieces: Sequence[Piece], gates: Gates, c: Tensor, rows: Tensor, after: Tensor, h: Tensor) -> None:
-    """One product for all gates."""
-    pre = torch.addmm(gates.bias, joined(pieces), gates.weight.t())
+def lstm_step(
+    pieces: Sequence[RowGather], gates: LSTMWeights, c: Tensor, rows: Tensor, after: Tensor, h: Tensor
+) -> None:
+    """Compute all gates by one product."""
+    pre = torch.addmm(gates.bias, _concat_pieces(pieces), gates.weight.t())
     i, f, g, o = pre.to(c.dtype).chunk(4, 1)
     after.copy_(torch.sigmoid(f) * c[rows] + torch.sigmoid(i) * torch.tanh(g))
     h.copy_(torch.sigmoid(o) * torch.tanh(after))
 
 
-def focus(query: Tensor, source: Source, v: Tensor | None, weights: Tensor | None) -> Tensor:
-    """The rows of a sentence look together."""
+def luong_attention(query: Tensor, source: SourceMemory, v: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Attend with the rows of a sentence together."""
     A, S, _ = source.keys.shape
     q = query.view(A, -1, query.shape[1])
     keys = source.keys
@@ -261,14 +268,23 @@ def focus(query: Tensor, source: Source, v: Tensor | None, weights: Tensor | Non
     return (found.to(source.values.dtype) @ source.values).flatten(0, 1)
 
 
-def squash(pieces: Sequence[Piece], weight: Tensor, out: Tensor) -> None:
-    """One product, then tanh."""
-    out.copy_(torch.tanh(joined(pieces) @ weight.t()))
+def attentional_state(pieces: Sequence[RowGather], weight: Tensor, out: Tensor) -> None:
+    """Compute the product, then tanh."""
+    out.copy_(torch.tanh(_concat_pieces(pieces) @ weight.t()))
 
 
-def joined(pieces: Sequence[Piece]) -> Tensor:
-    """The pieces side by side."""
+def _concat_pieces(pieces: Sequence[RowGather]) -> Tensor:
     return torch.cat([values if rows is None else values[rows] for values, rows in pieces], 1)
 
 
-PLAIN = Parts(PACKED, weigh, choose, enter, attend, look, layer, focus, squash)
+TORCH_OPS = DecodingOps(
+    TORCH_PACKED_OPS,
+    output_topk,
+    beam_update,
+    embed_and_link,
+    self_attention_step,
+    cross_attention,
+    lstm_step,
+    luong_attention,
+    attentional_state,
+)

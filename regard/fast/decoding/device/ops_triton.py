@@ -13,174 +13,199 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.fast.cuda_graphs.buckets import power
-from regard.fast.decoding.device.ops import Candidates, Gates, Parts, Piece, Source
-from regard.fast.decoding.device.state import Board
+from regard.fast.cuda_graphs.buckets import next_power_of_two
+from regard.fast.decoding.device.ops import DecodingOps, LSTMWeights, RowGather, SourceMemory, TopK
+from regard.fast.decoding.device.state import BeamState
 from regard.fast.kernels.triton import decoding as kernels
-from regard.fast.kernels.triton.rnn import tile
-from regard.fast.training.packed.ops_triton import FUSED as PACKED
+from regard.fast.kernels.triton.rnn import tile_shape
+from regard.fast.training.packed.ops_triton import TRITON_OPS as TRITON_PACKED_OPS
 from regard.special_tokens import BOS, EOS, PAD
 
-FEW = 8  # rows whose products are made by kernels here
-WORDS, BLOCKS = 4096, 32  # logits that one program looks at, but no more programs for a row than this
-LOGITS = 8  # that one program makes, of a single row
-UNITS = 1  # of an LSTM layer, that one program sees to
-LINES = 2  # of W_c
-HELD = 16384  # numbers of a weight that one program multiplies at once, by a single row; a quarter by several
-PAST = 2048  # numbers of keys of the words before that one program reads at once
-WARPS = {"weigh": 1, "layer": 2, "squash": 4, "focus": 4, "attend": 2, "look": 2}
-SIGNS = {"PAD": PAD, "BOS": BOS, "EOS": EOS}
+MAX_GEMV_ROWS = 8  # rows up to which products are kernels of this module
+MIN_BLOCK, MAX_BLOCKS = 4096, 32  # logits per program, and programs per row
+LOGITS_PER_PROGRAM = 8  # of a single row
+UNITS_PER_PROGRAM = 1  # of an LSTM layer
+OUTPUTS_PER_PROGRAM = 2  # rows of W_c
+MAX_WEIGHT_TILE = 16384  # numbers of a weight per program for a single row; a quarter for several
+MAX_KEY_TILE = 2048  # numbers of previous keys that a program reads at once
+NUM_WARPS = {
+    **{"output_topk": 1, "lstm_step": 2, "attentional_state": 4},
+    **{"luong_attention": 4, "self_attention_step": 2, "cross_attention": 2},
+}
+SPECIAL_IDS = {"PAD": PAD, "BOS": BOS, "EOS": EOS}
 
 
-def weigh(h: Tensor, weight: Tensor, board: Board, number: int) -> Candidates:
-    """The logits of one row are not even written; those of many are read once."""
+def output_topk(h: Tensor, weight: Tensor, state: BeamState, number: int) -> TopK:
+    """For a single row logits are not even stored; those of many rows are read once."""
     (R, D), V = h.shape, len(weight)
     if R > 1:
-        return scan(h @ weight.t(), board, number)
-    found = candidates(h, math.ceil(V / LOGITS), 1)
-    blocks = found.tops.shape[1]
-    kernels.weigh[(blocks,)](
-        h, weight, *found, board.taken, board.wishes, number, V, blocks,
-        SIZE=D, N=LOGITS, B=breadth(D, LOGITS, 1), **SIGNS, num_warps=WARPS["weigh"],
+        return logits_topk(h @ weight.t(), state, number)
+    topk = _allocate_topk(h, math.ceil(V / LOGITS_PER_PROGRAM), 1)
+    blocks = topk.block_max.shape[1]
+    kernels.output_topk[(blocks,)](
+        h, weight, *topk, state.steps_done, state.options, number, V, blocks,
+        SIZE=D, N=LOGITS_PER_PROGRAM, B=_block_width(D, LOGITS_PER_PROGRAM, 1), **SPECIAL_IDS,
+        num_warps=NUM_WARPS["output_topk"],
     )  # fmt: skip
-    return found
+    return topk
 
 
-def scan(logits: Tensor, board: Board, number: int) -> Candidates:
-    """The candidates of each block of logits R,V."""
-    (R, V), W = logits.shape, board.tokens.shape[1]
-    C = min(max(WORDS, power(math.ceil(V / BLOCKS), 1)), power(V))
-    found = candidates(logits, math.ceil(V / C), W)
-    kernels.scan[(R, found.tops.shape[1])](
-        logits, *found, board.taken, board.wishes, number, V, found.tops.shape[1], K=W, C=C, **SIGNS,
+def logits_topk(logits: Tensor, state: BeamState, number: int) -> TopK:
+    """Return the candidates of each block of logits (R, V)."""
+    (R, V), W = logits.shape, state.tokens.shape[1]
+    C = min(max(MIN_BLOCK, next_power_of_two(math.ceil(V / MAX_BLOCKS), 1)), next_power_of_two(V))
+    topk = _allocate_topk(logits, math.ceil(V / C), W)
+    kernels.logits_topk[(R, topk.block_max.shape[1])](
+        logits, *topk, state.steps_done, state.options, number, V, topk.block_max.shape[1], K=W, C=C, **SPECIAL_IDS,
         num_warps=max(4, min(16, C // 1024)),
     )  # fmt: skip
-    return found
+    return topk
 
 
-def candidates(like: Tensor, blocks: int, each: int) -> Candidates:
-    """Room for them."""
+def _allocate_topk(like: Tensor, blocks: int, each: int) -> TopK:
     R = len(like)
     tops, sums = like.new_empty(2, R, blocks, dtype=torch.float32)
     values = like.new_empty(R, blocks * each, dtype=torch.float32)
-    return Candidates(tops, sums, values, torch.empty_like(values, dtype=torch.int32))
+    return TopK(tops, sums, values, torch.empty_like(values, dtype=torch.int32))
 
 
-def choose(board: Board, found: Candidates, number: int) -> None:
-    """One program for each sentence."""
-    (A, W), (_, blocks), (_, count) = board.tokens.shape, found.tops.shape, found.values.shape
-    kernels.choose[(A,)](
-        *found, board.taken, board.wishes, board.penalties, board.limits, board.reached, board.tokens, board.rows,
-        board.ended, board.scores, board.done, board.slab, number, A, blocks, count,
-        W=W, R=power(W, 1), B=power(blocks, 1), C=power(count, 1), EOS=EOS, num_warps=4,
+def beam_update(state: BeamState, topk: TopK, number: int) -> None:
+    """Run one program for each sentence."""
+    (A, W), (_, blocks), (_, count) = state.tokens.shape, topk.block_max.shape, topk.values.shape
+    kernels.beam_update[(A,)](
+        *topk, state.steps_done, state.options, state.length_divisors, state.max_lengths, state.log_probs,
+        state.tokens, state.rows, state.num_ended, state.scores, state.done, state.trace, number, A, blocks, count,
+        W=W, R=next_power_of_two(W, 1), B=next_power_of_two(blocks, 1), C=next_power_of_two(count, 1), EOS=EOS,
+        num_warps=4,
     )  # fmt: skip
 
 
-def enter(
-    board: Board, number: int, words: Tensor, scale: float, places: Tensor, before: Tensor, after: Tensor
+def embed_and_link(
+    state: BeamState, number: int, words: Tensor, scale: float, places: Tensor, before: Tensor, after: Tensor
 ) -> Tensor:
-    """One program for each row."""
+    """Run one program for each row."""
     (R, capacity), size = before.shape, words.shape[1]
     x = words.new_empty(R, size)
-    kernels.enter[(R,)](
-        board.tokens, board.rows, words, places, x, before, after, board.taken, number, scale, size, capacity,
-        W=board.tokens.shape[1], D=power(size), P=32,
+    kernels.embed_and_link[(R,)](
+        state.tokens, state.rows, words, places, x, before, after, state.steps_done, number, scale, size, capacity,
+        W=state.tokens.shape[1], D=next_power_of_two(size), P=32,
     )  # fmt: skip
     return x
 
 
-def attend(qkv: Tensor, cache: Tensor, table: Tensor, board: Board, number: int, heads: int) -> Tensor:
-    """One program for each row."""
+def self_attention_step(qkv: Tensor, cache: Tensor, table: Tensor, state: BeamState, number: int, heads: int) -> Tensor:
+    """Run one program for each row."""
     (R, width), capacity = qkv.shape, len(cache)
     size = width // 3 // heads
     out = qkv.new_empty(R, width // 3)
-    H, D = power(heads, 1), power(size)
-    kernels.attend[(R,)](
-        qkv, cache, table, out, board.taken, number, R, heads, capacity, size**-0.5,
-        W=board.tokens.shape[1], SIZE=size, H=H, D=D, P=max(1, min(32, PAST // (H * D))), num_warps=WARPS["attend"],
+    H, D = next_power_of_two(heads, 1), next_power_of_two(size)
+    kernels.self_attention_step[(R,)](
+        qkv, cache, table, out, state.steps_done, number, R, heads, capacity, size**-0.5,
+        W=state.tokens.shape[1], SIZE=size, H=H, D=D, P=max(1, min(32, MAX_KEY_TILE // (H * D))),
+        num_warps=NUM_WARPS["self_attention_step"],
     )  # fmt: skip
     return out
 
 
-def look(q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
-    """One program for each head of each sentence."""
+def cross_attention(q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
+    """Run one program for each head of each sentence."""
     A, S, _ = source.shape
     size, W = q.shape[1] // heads, len(q) // A
     out = torch.empty_like(q)
     exact = "ieee" if q.dtype == torch.float32 else "tf32"
-    kernels.look[(A, heads)](
+    kernels.cross_attention[(A, heads)](
         q, source, lengths, out, source.stride(0), source.stride(1), heads, size**-0.5,
-        W=W, SIZE=size, R=power(W), D=power(size), S=min(32, power(S)), EXACT=exact, num_warps=WARPS["look"],
+        W=W, SIZE=size, R=next_power_of_two(W), D=next_power_of_two(size), S=min(32, next_power_of_two(S)),
+        EXACT=exact, num_warps=NUM_WARPS["cross_attention"],
     )  # fmt: skip
     return out
 
 
-def layer(pieces: Sequence[Piece], gates: Gates, c: Tensor, rows: Tensor, after: Tensor, h: Tensor) -> None:
-    """Few rows: one kernel. Many: a gathering, a product, and the gates."""
+def lstm_step(
+    pieces: Sequence[RowGather], gates: LSTMWeights, c: Tensor, rows: Tensor, after: Tensor, h: Tensor
+) -> None:
+    """Run one kernel for few rows; for many a gather, a product and the gates."""
     R, H = h.shape
-    if R > FEW:
-        pre = torch.addmm(gates.bias, gathered(pieces, R), gates.weight.t())
-        B = min(512, power(H))
-        kernels.gated[(R, math.ceil(H / B))](pre, c, rows, after, h, H=H, B=B)
+    if R > MAX_GEMV_ROWS:
+        pre = torch.addmm(gates.bias, _gather_pieces(pieces, R), gates.weight.t())
+        B = min(512, next_power_of_two(H))
+        kernels.lstm_gates[(R, math.ceil(H / B))](pre, c, rows, after, h, H=H, B=B)
         return
-    given, sizes = spread(pieces)
-    kernels.layer[(math.ceil(H / UNITS),)](
-        *given, gates.weight, gates.bias, c, rows, after, h, R, **sizes,
-        H=H, J=UNITS, B=breadth(max(sizes.values()), 4 * UNITS, power(R, 1)), R=power(R, 1), num_warps=WARPS["layer"],
+    tensors, sizes = _pack_pieces(pieces)
+    block_rows = next_power_of_two(R, 1)
+    kernels.lstm_step[(math.ceil(H / UNITS_PER_PROGRAM),)](
+        *tensors, gates.weight, gates.bias, c, rows, after, h, R, **sizes,
+        H=H, J=UNITS_PER_PROGRAM, B=_block_width(max(sizes.values()), 4 * UNITS_PER_PROGRAM, block_rows), R=block_rows,
+        num_warps=NUM_WARPS["lstm_step"],
     )  # fmt: skip
 
 
-def focus(query: Tensor, source: Source, v: Tensor | None, weights: Tensor | None) -> Tensor:
-    """One program for each row, and for each part of its context where rows are few."""
+def luong_attention(query: Tensor, source: SourceMemory, v: Tensor | None, weights: Tensor | None) -> Tensor:
+    """Run one program for each row, or several for parts of the context if there are few rows."""
     (A, S, K), V, R = source.keys.shape, source.values.shape[2], len(query)
     context = query.new_empty(R, V)
-    places, block = tile(S, max(K, V))
-    span = block if R <= FEW else power(V, 1)
-    kernels.focus[(R, math.ceil(V / span))](
+    source_block, block = tile_shape(S, max(K, V))
+    span = block if R <= MAX_GEMV_ROWS else next_power_of_two(V, 1)
+    kernels.luong_attention[(R, math.ceil(V / span))](
         query, source.keys, source.values, query if v is None else v, source.lengths,
         context if weights is None else weights, context, S,
-        W=R // A, SIZE=K, WIDTH=V, SPAN=span, BLOCK_S=places, BLOCK=block,
-        CONCAT=v is not None, TOLD=weights is not None, num_warps=WARPS["focus"] if R <= FEW else 8,
+        W=R // A, SIZE=K, WIDTH=V, SPAN=span, BLOCK_S=source_block, BLOCK=block,
+        CONCAT=v is not None, STORE=weights is not None,
+        num_warps=NUM_WARPS["luong_attention"] if R <= MAX_GEMV_ROWS else 8,
     )  # fmt: skip
     return context
 
 
-def squash(pieces: Sequence[Piece], weight: Tensor, out: Tensor) -> None:
-    """Few rows: one kernel."""
+def attentional_state(pieces: Sequence[RowGather], weight: Tensor, out: Tensor) -> None:
+    """Run one kernel for few rows."""
     R, F = out.shape
-    if R > FEW:
-        torch.tanh(gathered(pieces, R) @ weight.t(), out=out)
+    if R > MAX_GEMV_ROWS:
+        torch.tanh(_gather_pieces(pieces, R) @ weight.t(), out=out)
         return
-    given, sizes = spread(pieces)
-    kernels.squash[(math.ceil(F / LINES),)](
-        *given, weight, out, R, **sizes,
-        F=F, N=LINES, B=breadth(max(sizes.values()), LINES, power(R, 1)), R=power(R, 1), num_warps=WARPS["squash"],
+    tensors, sizes = _pack_pieces(pieces)
+    block_rows = next_power_of_two(R, 1)
+    kernels.attentional_state[(math.ceil(F / OUTPUTS_PER_PROGRAM),)](
+        *tensors, weight, out, R, **sizes,
+        F=F, N=OUTPUTS_PER_PROGRAM, B=_block_width(max(sizes.values()), OUTPUTS_PER_PROGRAM, block_rows), R=block_rows,
+        num_warps=NUM_WARPS["attentional_state"],
     )  # fmt: skip
 
 
-def gathered(pieces: Sequence[Piece], rows: int) -> Tensor:
-    """The pieces side by side, R,·."""
+def _gather_pieces(pieces: Sequence[RowGather], rows: int) -> Tensor:
+    """Concatenate pieces: (R, ·)."""
     out = pieces[0].values.new_empty(rows, sum(piece.values.shape[1] for piece in pieces))
-    given, sizes = spread(pieces)
-    kernels.gather[(rows,)](*given, out, **sizes, B=512)
+    tensors, sizes = _pack_pieces(pieces)
+    kernels.gather_pieces[(rows,)](*tensors, out, **sizes, B=512)
     return out
 
 
-def spread(pieces: Sequence[Piece]) -> tuple[list[Tensor], dict[str, Any]]:
-    """Up to three pieces as kernels take them: tensors, and what is known beforehand."""
+def _pack_pieces(pieces: Sequence[RowGather]) -> tuple[list[Tensor], dict[str, Any]]:
+    """Return the arguments of kernels for up to three pieces: tensors and constants."""
     tensors: list[Tensor] = []
     sizes: dict[str, Any] = {}
     for place in range(3):
-        piece = pieces[place] if place < len(pieces) else Piece(pieces[0].values, None)
+        piece = pieces[place] if place < len(pieces) else RowGather(pieces[0].values, None)
         tensors += [piece.values, piece.values if piece.rows is None else piece.rows]
         sizes[f"SIZE_{place}"] = piece.values.shape[1] if place < len(pieces) else 0
         sizes[f"GIVEN_{place}"] = piece.rows is not None
     return tensors, sizes
 
 
-def breadth(size: int, lines: int, rows: int) -> int:
-    """How many numbers of each line a program multiplies at once: as many as its registers hold."""
-    return max(16, min(power(size), (HELD if rows == 1 else HELD // 4) // (lines * rows)))
+def _block_width(size: int, lines: int, rows: int) -> int:
+    """Return how many numbers of each line a program multiplies at once, limited by its registers."""
+    return max(
+        16, min(next_power_of_two(size), (MAX_WEIGHT_TILE if rows == 1 else MAX_WEIGHT_TILE // 4) // (lines * rows))
+    )
 
 
-FUSED = Parts(PACKED, weigh, choose, enter, attend, look, layer, focus, squash)
+TRITON_OPS = DecodingOps(
+    TRITON_PACKED_OPS,
+    output_topk,
+    beam_update,
+    embed_and_link,
+    self_attention_step,
+    cross_attention,
+    lstm_step,
+    luong_attention,
+    attentional_state,
+)

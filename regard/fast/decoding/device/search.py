@@ -19,119 +19,143 @@ import torch
 from torch import Tensor, nn
 
 from regard.console import log_message
-from regard.fast.cuda_graphs.buckets import rounded
-from regard.fast.cuda_graphs.cache import Player
-from regard.fast.cuda_graphs.pool import Places, Recorder
+from regard.fast.cuda_graphs.buckets import round_up
+from regard.fast.cuda_graphs.cache import GraphReplayer
+from regard.fast.cuda_graphs.pool import GraphRecorder, StaticBuffers
 from regard.fast.decoding.device import luong, transformer
-from regard.fast.decoding.device.ops import Parts
-from regard.fast.decoding.device.state import Board, Size, Weights, begin, follow, laid, tell
-from regard.fast.decoding.numpy_search import CHUNK, LONGEST, Record, Wish, found
-from regard.fast.eligibility import Outline, heard, precision
+from regard.fast.decoding.device.ops import DecodingOps
+from regard.fast.decoding.device.state import (
+    BeamState,
+    DecoderWeights,
+    WorkspaceSize,
+    allocate_state,
+    move_sentences,
+    reset_state,
+    upload_request,
+)
+from regard.fast.decoding.numpy_search import (
+    CHUNK_STEPS,
+    MAX_TARGET_LENGTH,
+    SearchRequest,
+    SearchTrace,
+    find_best_hypotheses,
+)
+from regard.fast.eligibility import ModelFingerprint, compute_dtype, has_hooks_or_overrides
 from regard.models.base import AlignmentHead, Seq2Seq
 from regard.models.hypothesis import Hypothesis
 from regard.models.vaswani2017 import TransformerDecoder
 
-FIRST = 256  # sentences that go the readable way: compiling kernels takes seconds, and is to pay off
-WIDEST = 16  # beam; a program has a sentence's candidates at hand
-SOURCE = 1024  # positions; a program has the scores of all of them at hand
-HEAD = 128  # numbers of a head
-CHANCES = 3  # times that memory may not suffice
-TRAINING = attrgetter("training")
+WARMUP_SENTENCES = 256  # sentences before kernels are compiled, which takes seconds
+MAX_BEAM = 16  # a program holds the candidates of a sentence
+MAX_SOURCE_LENGTH = 1024  # a program holds the scores of all positions
+MAX_HEAD_SIZE = 128  # a program holds a head
+MAX_OUT_OF_MEMORY = 3  # searches that may run out of memory before it is given up
+IS_TRAINING = attrgetter("training")
 
 
-def covers(model: Seq2Seq) -> bool:
-    """Whether the model is one of those that are known here."""
-    return transformer.covers(model) or luong.covers(model)
+def is_supported(model: Seq2Seq) -> bool:
+    """Return whether the device search supports this model."""
+    return transformer.is_supported_transformer(model) or luong.is_supported_luong(model)
 
 
-class Shortcut:
-    """Searches on the device; where that cannot be, it says so by giving nothing."""
+class DeviceBeamSearch:
+    """Searches on the GPU; returns None if the reference search has to be used."""
 
     def __init__(self) -> None:
-        self.finders: dict[torch.dtype, Finder] = {}
-        self.outline: Outline | None = None  # of the model that they were made of
-        self.known = False  # whether that is one of those
+        self.searchers: dict[torch.dtype, DeviceSearcher] = {}
+        self.fingerprint: ModelFingerprint | None = None  # of the model of the searchers
+        self.is_known = False  # whether it is supported
         self.sentences = 0
-        self.chances = CHANCES
-        self.lock = Lock()  # searches of several threads would write to the same addresses
+        self.attempts_left = MAX_OUT_OF_MEMORY
+        self.lock = Lock()  # all threads would write to the same addresses
 
-    def __reduce__(self) -> tuple[type[Shortcut], tuple[()]]:
-        """A copy begins anew: what is recorded is of one model's weights, where these are."""
-        return Shortcut, ()
+    def __reduce__(self) -> tuple[type[DeviceBeamSearch], tuple[()]]:
+        """Copies of a model start without workspaces and graphs, which belong to its weights."""
+        return DeviceBeamSearch, ()
 
-    def __call__(self, model: Seq2Seq, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Hypothesis]] | None:
-        """The `n_best` targets of each source B,S, the best first; None where the readable way has to find them."""
+    def __call__(
+        self, model: Seq2Seq, source: Tensor, lengths: Tensor, request: SearchRequest
+    ) -> list[list[Hypothesis]] | None:
+        """Return the `n_best` hypotheses of each source (B, S), best first, or None."""
         self.sentences += len(source)
-        ready = self.chances and source.is_cuda and self.sentences >= FIRST and takes(model, source, wish)
-        fused = parts() if ready else None
-        if fused is None:
+        ready = (
+            self.attempts_left
+            and source.is_cuda
+            and self.sentences >= WARMUP_SENTENCES
+            and _is_request_supported(model, source, request)
+        )
+        ops = load_triton_ops() if ready else None
+        if ops is None:
             return None
         try:
             with self.lock, torch.cuda.device(source.device):
-                finder = self.finder(model, fused)
-                return None if finder is None else finder(source, lengths, wish)
-        except ArithmeticError:  # weights are damaged, whatever the way
+                searcher = self.searcher(model, ops)
+                return None if searcher is None else searcher(source, lengths, request)
+        except ArithmeticError:  # NaN weights, an error of every search
             raise
         except torch.OutOfMemoryError:
-            failed, self.chances = "out of memory", self.chances - 1  # other sentences may need less
-        except Exception as error:  # Triton has many ways to fail, and its own errors
-            failed, self.chances = " ".join(f"{type(error).__name__}: {error}".split())[:200], 0
+            failure, self.attempts_left = "out of memory", self.attempts_left - 1  # a later search may need less
+        except Exception as error:  # Triton raises many kinds of errors
+            failure, self.attempts_left = " ".join(f"{type(error).__name__}: {error}".split())[:200], 0
         self.release()
         torch.cuda.empty_cache()
-        log_message(f"decoding goes on without kernels of its own, and more slowly: {failed}")
+        log_message(f"device search: off, decoding continues with the slower reference search: {failure}")
         return None
 
     def release(self) -> None:
-        """Gives back all that is kept from one search to the next."""
-        self.finders.clear()
+        """Free everything that is kept between searches."""
+        self.searchers.clear()
 
-    def finder(self, model: Seq2Seq, fused: Parts) -> Finder | None:
-        """The one for the precision that is asked for now; none where somebody has changed what the model does."""
-        if self.outline is None or not self.outline.fits(model):
+    def searcher(self, model: Seq2Seq, ops: DecodingOps) -> DeviceSearcher | None:
+        """Return the searcher for the current dtype, or None for a modified model."""
+        if self.fingerprint is None or not self.fingerprint.matches(model):
             self.release()
-            self.outline, self.known = Outline(model), whole(model.parameters()) and covers(model)
-        if not self.known or not plain(self.outline.modules):
+            self.fingerprint, self.is_known = (
+                ModelFingerprint(model),
+                _is_resident_fp32(model.parameters()) and is_supported(model),
+            )
+        if not self.is_known or not _is_unmodified(self.fingerprint.modules):
             return None
-        kind = precision(self.outline.weights[0])
-        if kind not in self.finders:
-            self.finders[kind] = made(model, kind, fused)
-        return self.finders[kind]
+        dtype = compute_dtype(self.fingerprint.weights[0])
+        if dtype not in self.searchers:
+            self.searchers[dtype] = make_searcher(model, dtype, ops)
+        return self.searchers[dtype]
 
 
-def plain(modules: Sequence[nn.Module]) -> bool:
-    """Whether modules do what their classes say: nobody listens in, and nothing is dropped at random."""
-    return not any(map(TRAINING, modules)) and not heard(*modules)
+def _is_unmodified(modules: Sequence[nn.Module]) -> bool:
+    """Return whether modules are in evaluation mode, without hooks and overrides."""
+    return not any(map(IS_TRAINING, modules)) and not has_hooks_or_overrides(*modules)
 
 
-def made(model: Seq2Seq, kind: torch.dtype, parts: Parts) -> Finder:
-    """A finder for a model that is known here."""
-    weights = transformer.TransformerWeights if transformer.covers(model) else luong.LuongWeights
+def make_searcher(model: Seq2Seq, dtype: torch.dtype, ops: DecodingOps) -> DeviceSearcher:
+    """Return a searcher for a supported model."""
+    weights = transformer.TransformerWeights if transformer.is_supported_transformer(model) else luong.LuongWeights
     with torch.inference_mode():
-        return Finder(weights(model, kind, parts), parts)
+        return DeviceSearcher(weights(model, dtype, ops), ops)
 
 
-def whole(weights: Iterable[Tensor]) -> bool:
-    """Whether weights are all here, in fp32, and can tell whether they were written to."""
+def _is_resident_fp32(weights: Iterable[Tensor]) -> bool:
+    """Return whether all weights are unsharded fp32 parameters that count versions."""
     return all(
         type(weight) is nn.Parameter and weight.dtype == torch.float32 and not weight.is_inference()
         for weight in weights
     )
 
 
-def takes(model: Seq2Seq, source: Tensor, wish: Wish) -> bool:
-    """Whether it is counted as the kernels do, and nothing is larger than they have at hand."""
+def _is_request_supported(model: Seq2Seq, source: Tensor, request: SearchRequest) -> bool:
+    """Return whether dtype, beam and lengths are within the limits of the kernels."""
     return (
-        precision(next(model.parameters())) in (torch.float32, torch.bfloat16)
-        and wish.beam <= WIDEST
-        and max(wish.limits) <= LONGEST
-        and source.shape[1] <= SOURCE
-        and min(wish.sources) > 0
-        and head_size(model) <= HEAD
+        compute_dtype(next(model.parameters())) in (torch.float32, torch.bfloat16)
+        and request.beam <= MAX_BEAM
+        and max(request.max_lengths) <= MAX_TARGET_LENGTH
+        and source.shape[1] <= MAX_SOURCE_LENGTH
+        and min(request.source_lengths) > 0
+        and _head_size(model) <= MAX_HEAD_SIZE
     )
 
 
-def head_size(model: Seq2Seq) -> int:
-    """Numbers of a Transformer's heads; other decoders have none."""
+def _head_size(model: Seq2Seq) -> int:
+    """Return the head size of a Transformer, 0 for other decoders."""
     decoder = model.decoder
     if not isinstance(decoder, TransformerDecoder):
         return 0
@@ -140,166 +164,195 @@ def head_size(model: Seq2Seq) -> int:
 
 
 @cache
-def parts() -> Parts | None:
-    """Those of Triton's kernels; where there is no Triton, that is said once."""
+def load_triton_ops() -> DecodingOps | None:
+    """Return the Triton operations, or None without Triton, which is logged once."""
     try:
-        from regard.fast.decoding.device import ops_triton as fused
+        from regard.fast.decoding.device import ops_triton as decoding_ops_triton
     except ImportError as error:
-        log_message(f"decoding goes without kernels of its own: {error}")
+        log_message(f"device search: not available: {error}")
         return None
-    return fused.FUSED
+    return decoding_ops_triton.TRITON_OPS
 
 
-Numbers = npt.NDArray[np.int64]
-MAX_WORKSPACES = 64  # rooms, of one model
-RECORDINGS = 16  # in one room: of a chunk of steps, and of reading so many words
-SHORTEST = 32  # positions of targets, and of sources by the number, that a room has
+IntArray = npt.NDArray[np.int64]
+MAX_WORKSPACES = 64  # per model
+MAX_GRAPHS_PER_WORKSPACE = 16  # of a chunk of steps, and of the encoder for a number of tokens
+MIN_CAPACITY = 32  # of targets; sources are rounded to multiples of it
 
 
-class Room:
-    """A search of one size: the board, the decoder's states, and a chunk of steps over them."""
+class SearchWorkspace:
+    """Buffers for a search of one size: its state, the states of the decoder, and a chunk of steps."""
 
-    def __init__(self, weights: Weights, size: Size, board: Board, places: Places, parts: Parts, play: Player) -> None:
-        self.weights, self.size, self.board, self.parts, self.play = weights, size, board, parts, play
-        self.stepper = weights.stepper(size, places)
-        self.reading = Reading(board.slab)
+    def __init__(
+        self,
+        weights: DecoderWeights,
+        size: WorkspaceSize,
+        state: BeamState,
+        buffers: StaticBuffers,
+        ops: DecodingOps,
+        replay: GraphReplayer,
+    ) -> None:
+        self.weights, self.size, self.state, self.ops, self.replay = weights, size, state, ops, replay
+        self.decoder_step = weights.make_step(size, buffers)
+        self.host_copy = AsyncHostCopy(state.trace)
 
-    def begin(self, source: Tensor, lengths: Tensor, count: int, wish: Wish) -> None:
-        """Before the first step."""
-        tell(self.board, wish)
+    def start(self, source: Tensor, lengths: Tensor, count: int, request: SearchRequest) -> None:
+        """Upload the request and compute the states before the first token."""
+        upload_request(self.state, request)
 
         def play(name: Hashable, work: Callable[[], None]) -> None:
-            self.play(name, lambda: self.begun(work))
+            self.replay(name, lambda: self._reset_and_start(work))
 
-        self.stepper.begin(source, lengths, count, play)
+        self.decoder_step.start(source, lengths, count, play)
 
-    def begun(self, work: Callable[[], None]) -> None:
-        """What a decoder does before the first step, and the search with it: one recording has both."""
-        begin(self.board)
+    def _reset_and_start(self, work: Callable[[], None]) -> None:
+        """Reset the state and start the decoder, in one graph."""
+        reset_state(self.state)
         work()
 
     def advance(self) -> None:
-        """A chunk."""
-        self.play("steps", self.chunk)
+        """Take a chunk of steps."""
+        self.replay("steps", self._run_chunk)
 
-    def chunk(self) -> None:
-        """Its steps, one after the other, without a look at what they give."""
-        board, parts = self.board, self.parts
-        for number in range(CHUNK):
-            h = self.stepper.step(board, number)
-            parts.choose(board, parts.weigh(h, self.weights.output, board, number), number)
-        board.taken.add_(CHUNK)
-        board.slab[-len(board.done) :].copy_(board.done)
+    def _run_chunk(self) -> None:
+        """Take the steps of a chunk, without synchronization."""
+        state, ops = self.state, self.ops
+        for number in range(CHUNK_STEPS):
+            h = self.decoder_step.step(state, number)
+            ops.beam_update(state, ops.output_topk(h, self.weights.output, state, number), number)
+        state.steps_done.add_(CHUNK_STEPS)
+        state.trace[-len(state.done) :].copy_(state.done)
 
 
-class Finder:
-    """Searches with one model in one precision."""
+class DeviceSearcher:
+    """Searches with one model in one dtype."""
 
-    def __init__(self, weights: Weights, parts: Parts) -> None:
-        self.weights, self.parts = weights, parts
-        self.places = Places()
-        self.rooms: dict[tuple[Size, AlignmentHead | None], Room] = {}
-        self.recorder = Recorder("decoding")
-        self.renewal = self.player(RECORDINGS)
+    def __init__(self, weights: DecoderWeights, ops: DecodingOps) -> None:
+        self.weights, self.ops = weights, ops
+        self.places = StaticBuffers()
+        self.workspaces: dict[tuple[WorkspaceSize, AlignmentHead | None], SearchWorkspace] = {}
+        self.recorder = GraphRecorder("decoding")
+        self.refresh = self._make_replayer(MAX_GRAPHS_PER_WORKSPACE)
 
     @torch.inference_mode()
-    def __call__(self, source: Tensor, lengths: Tensor, wish: Wish) -> list[list[Hypothesis]]:
-        """The `n_best` targets of each source B,S, the best first."""
-        copies = self.weights.copies
-        self.renewal(len(copies.made), copies.renew)
+    def __call__(self, source: Tensor, lengths: Tensor, request: SearchRequest) -> list[list[Hypothesis]]:
+        """Return the `n_best` hypotheses of each source (B, S), best first."""
+        casts = self.weights.casts
+        self.refresh(len(casts.derived), casts.refresh)
         with torch.autocast(source.device.type, enabled=False):
-            return found(self.searched(source, lengths, wish), wish)
+            return find_best_hypotheses(self.run(source, lengths, request), request)
 
-    def player(self, most: int) -> Player:
-        """One that records so much at the most."""
-        return Player(self.recorder, self.weights.output.is_cuda, most)
+    def _make_replayer(self, most: int) -> GraphReplayer:
+        return GraphReplayer(self.recorder, self.weights.output.is_cuda, most)
 
-    def searched(self, source: Tensor, lengths: Tensor, wish: Wish) -> Record:
-        """All steps that it takes."""
-        longest, expected = source.shape[1], np.minimum(wish.sources, wish.limits)
-        record = Record(len(lengths), wish.beam, longest)
-        who, taken, ahead = np.arange(len(lengths)), 0, False
-        room = self.room(self.sized(len(who), wish.beam, longest, CHUNK), wish.attention)
-        room.begin(source, lengths, sum(wish.sources), wish)
+    def run(self, source: Tensor, lengths: Tensor, request: SearchRequest) -> SearchTrace:
+        """Run all steps of a search and return its trace."""
+        source_length, expected_lengths = source.shape[1], np.minimum(request.source_lengths, request.max_lengths)
+        trace = SearchTrace(len(lengths), request.beam, source_length)
+        sentence_ids, steps_done, is_ahead = np.arange(len(lengths)), 0, False
+        workspace = self._workspace(
+            self._workspace_size(len(sentence_ids), request.beam, source_length, CHUNK_STEPS), request.attention
+        )
+        workspace.start(source, lengths, sum(request.source_lengths), request)
         while True:
-            if not ahead:
-                room.advance()
-            taken += CHUNK
-            room.reading.begin()
-            ahead = self.goes_on(room, int(((expected > taken) & (record.done == 0))[who].sum()), taken)
-            if ahead:
-                room.advance()
-            looks = room.board.looks
-            record.add(room.reading.end(), None if looks is None else looks.cpu().numpy(), who)
-            going = np.flatnonzero(record.done[who] == 0)
-            if not len(going):
-                return record
-            if not ahead:
-                room, who = self.settled(room, who, going, taken, wish)
+            if not is_ahead:
+                workspace.advance()
+            steps_done += CHUNK_STEPS
+            workspace.host_copy.start()
+            is_ahead = self.can_run_ahead(
+                workspace, int(((expected_lengths > steps_done) & (trace.done == 0))[sentence_ids].sum()), steps_done
+            )
+            if is_ahead:
+                workspace.advance()
+            attention = workspace.state.attention
+            trace.add_chunk(
+                workspace.host_copy.wait(), None if attention is None else attention.cpu().numpy(), sentence_ids
+            )
+            still_open = np.flatnonzero(trace.done[sentence_ids] == 0)
+            if not len(still_open):
+                return trace
+            if not is_ahead:
+                workspace, sentence_ids = self._next_workspace(workspace, sentence_ids, still_open, steps_done, request)
 
-    def goes_on(self, room: Room, sentences: int, taken: int) -> bool:
-        """Whether a room will do for the next chunk, too, so that it can begin before anybody has read this one.
+    def can_run_ahead(self, workspace: SearchWorkspace, sentences: int, steps_done: int) -> bool:
+        """Return whether the workspace also fits the next chunk, so that it can start before this one is read.
 
-        Nobody knows yet which sentences this chunk has ended. Of those that went on before it as many are expected to
-        go on as have sources of more words than were written; where the guess is wrong, a chunk is taken for nothing.
+        Which sentences end in this chunk is not known yet. As many are expected to continue as have sources longer
+        than their targets so far; if the guess is wrong, one chunk is computed in vain.
         """
-        fits = not self.weights.grows or taken + CHUNK <= room.size.capacity
-        return room.board.looks is None and fits and 2 * rounded(sentences) > room.size.sentences
+        fits = not self.weights.has_kv_cache or steps_done + CHUNK_STEPS <= workspace.size.capacity
+        return workspace.state.attention is None and fits and 2 * round_up(sentences) > workspace.size.sentences
 
-    def settled(self, room: Room, who: Numbers, going: Numbers, taken: int, wish: Wish) -> tuple[Room, Numbers]:
-        """The room for the next chunk, and who is in it."""
-        then = self.sized(len(going), wish.beam, room.size.source, taken + CHUNK)
-        if 2 * then.sentences <= room.size.sentences:
-            return self.moved(room, then, going, taken, wish), who[going]
-        if then.capacity > room.size.capacity:
-            then = then._replace(sentences=room.size.sentences)
-            return self.moved(room, then, np.arange(len(who)), taken, wish), who
-        return room, who
+    def _next_workspace(
+        self,
+        workspace: SearchWorkspace,
+        sentence_ids: IntArray,
+        still_open: IntArray,
+        steps_done: int,
+        request: SearchRequest,
+    ) -> tuple[SearchWorkspace, IntArray]:
+        """Return the workspace for the next chunk, and the ids of its sentences."""
+        new_size = self._workspace_size(len(still_open), request.beam, workspace.size.source, steps_done + CHUNK_STEPS)
+        if 2 * new_size.sentences <= workspace.size.sentences:
+            return self._move(workspace, new_size, still_open, steps_done, request), sentence_ids[still_open]
+        if new_size.capacity > workspace.size.capacity:
+            new_size = new_size._replace(sentences=workspace.size.sentences)
+            return self._move(workspace, new_size, np.arange(len(sentence_ids)), steps_done, request), sentence_ids
+        return workspace, sentence_ids
 
-    def sized(self, sentences: int, width: int, source: int, target: int) -> Size:
-        """A little more than is asked for, so that many searches are alike."""
-        capacity = max(SHORTEST, 1 << (target - 1).bit_length()) if self.weights.grows else 0
-        return Size(rounded(sentences), width, -(-source // SHORTEST) * SHORTEST, capacity)
+    def _workspace_size(self, sentences: int, width: int, source: int, target: int) -> WorkspaceSize:
+        """Round up the shapes of a search."""
+        capacity = max(MIN_CAPACITY, 1 << (target - 1).bit_length()) if self.weights.has_kv_cache else 0
+        return WorkspaceSize(round_up(sentences), width, -(-source // MIN_CAPACITY) * MIN_CAPACITY, capacity)
 
-    def room(self, size: Size, attention: bool) -> Room:
-        """The room of this size; all of them share their memory, and one is used at a time."""
+    def _workspace(self, size: WorkspaceSize, attention: bool) -> SearchWorkspace:
+        """Return the workspace of this size; all of them share memory, and one is used at a time."""
         key = size, self.weights.decoder.alignment_head if attention else None
-        room = self.rooms.pop(key, None)
-        if room is None:
-            if len(self.rooms) >= MAX_WORKSPACES:
-                self.rooms.pop(next(iter(self.rooms)))  # the one that nobody has come to for the longest time
+        workspace = self.workspaces.pop(key, None)
+        if workspace is None:
+            if len(self.workspaces) >= MAX_WORKSPACES:
+                self.workspaces.pop(next(iter(self.workspaces)))  # the least recently used
             like = self.weights.output
-            board = laid(self.places, like, size.sentences, size.width, size.source, attention)
-            room = Room(self.weights, size, board, self.places, self.parts, self.player(RECORDINGS))
-        self.rooms[key] = room
-        return room
+            state = allocate_state(self.places, like, size.sentences, size.width, size.source, attention)
+            workspace = SearchWorkspace(
+                self.weights, size, state, self.places, self.ops, self._make_replayer(MAX_GRAPHS_PER_WORKSPACE)
+            )
+        self.workspaces[key] = workspace
+        return workspace
 
-    def moved(self, room: Room, size: Size, going: Numbers, taken: int, wish: Wish) -> Room:
-        """Another room, with the sentences that go on."""
-        kept = torch.from_numpy(going).to(room.board.rows.device)
-        left, board = room.stepper.leave(kept, taken), room.board
-        other = self.room(size, wish.attention)
-        follow(other.board, board, kept)
-        other.stepper.follow(left)
-        return other
+    def _move(
+        self,
+        workspace: SearchWorkspace,
+        size: WorkspaceSize,
+        still_open: IntArray,
+        steps_done: int,
+        request: SearchRequest,
+    ) -> SearchWorkspace:
+        """Move open sentences to another workspace."""
+        kept_ids = torch.from_numpy(still_open).to(workspace.state.rows.device)
+        states, state = workspace.decoder_step.copy_states(kept_ids, steps_done), workspace.state
+        target = self._workspace(size, request.attention)
+        move_sentences(target.state, state, kept_ids)
+        target.decoder_step.restore_states(states)
+        return target
 
 
-class Reading:
-    """A tensor as it was when `begin` was called, whatever is written to it after that."""
+class AsyncHostCopy:
+    """Copy of a device tensor to the host, asynchronous to later work of the device."""
 
-    def __init__(self, there: Tensor) -> None:
-        self.there = there
-        self.here = torch.empty(there.shape, dtype=there.dtype, pin_memory=there.is_cuda)
-        self.came = torch.cuda.Event() if there.is_cuda else None  # type: ignore[no-untyped-call]
+    def __init__(self, source: Tensor) -> None:
+        self.source = source
+        self.target = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
+        self.event = torch.cuda.Event() if source.is_cuda else None  # type: ignore[no-untyped-call]
 
-    def begin(self) -> None:
-        """Asks for it, behind all that the card was asked for before."""
-        self.here.copy_(self.there, non_blocking=True)
-        if self.came is not None:
-            self.came.record()
+    def start(self) -> None:
+        """Enqueue the copy behind the work so far."""
+        self.target.copy_(self.source, non_blocking=True)
+        if self.event is not None:
+            self.event.record()
 
-    def end(self) -> npt.NDArray[Any]:
-        """Waits until it is here; the next `begin` writes to the same place."""
-        if self.came is not None:
-            self.came.synchronize()
-        return self.here.numpy()
+    def wait(self) -> npt.NDArray[Any]:
+        """Wait for the copy and return it; the next `start` overwrites it."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self.target.numpy()

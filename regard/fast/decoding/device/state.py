@@ -1,7 +1,7 @@
 """State of the device beam search at fixed addresses, and the interface of decoders.
 
-A hypotheses of W sentences are R = A·W rows. A chunk of steps is taken without synchronization; each step writes to a
-trace that the host reads after the chunk.
+A sentences with W hypotheses each are R = A·W rows. A chunk of steps is taken without synchronization; each step
+writes to a trace that the host reads after the chunk.
 """
 
 from __future__ import annotations
@@ -13,203 +13,204 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.fast.cuda_graphs.pool import Places
-from regard.fast.decoding.numpy_search import CHUNK, LONGEST, Wish
+from regard.fast.cuda_graphs.pool import StaticBuffers
+from regard.fast.decoding.numpy_search import CHUNK_STEPS, MAX_TARGET_LENGTH, SearchRequest
 from regard.models.base import Decoder
 from regard.special_tokens import BOS
 
-WISHES = 2 * (LONGEST + 1)  # where they stand in a letter: behind the penalties
+OPTIONS_OFFSET = 2 * (MAX_TARGET_LENGTH + 1)  # options come after the length divisors
 
 
-class Board(NamedTuple):
-    """The search's own tensors."""
+class BeamState(NamedTuple):
+    """Tensors of the search."""
 
-    letter: Tensor  # what the host says before the first step, in one piece, as numbers of 32 bits:
-    penalties: Tensor  # LONGEST + 1, double precision
-    wishes: Tensor  # 2; min_length and n_best
-    limits: Tensor  # A; 0 where there is no sentence
-    taken: Tensor  # 1; steps before this chunk
-    reached: Tensor  # A,W; log-probability of what is open, −inf where nothing is
-    tokens: Tensor  # A,W; the newest of each row
-    rows: Tensor  # A,W; the row of all R that each one extends
-    ended: Tensor  # A; how many hypotheses have ended
-    scores: Tensor  # A,W; what they are ranked by, −inf behind; double precision, as on the host
-    done: Tensor  # A; the step with which a sentence was done, 0 while it is open
-    slab: Tensor  # CHUNK·3·A·W + A; of each step log-probabilities, parents and tokens; in the end `done`, once more
-    looks: Tensor | None  # CHUNK,R,S; where each row looked for its next token, if somebody asks
+    request_buffer: Tensor  # int32; the next three in one buffer, so that one copy uploads them
+    length_divisors: Tensor  # (MAX_TARGET_LENGTH + 1,), fp64
+    options: Tensor  # (2,), min_length and n_best
+    max_lengths: Tensor  # (A,), 0 for unused rows
+    steps_done: Tensor  # (1,), steps before this chunk
+    log_probs: Tensor  # (A, W), of open hypotheses, else −inf
+    tokens: Tensor  # (A, W), the newest
+    rows: Tensor  # (A, W), the row, of all R, that each one extends
+    num_ended: Tensor  # (A,), hypotheses that have ended
+    scores: Tensor  # (A, W), scores of ended hypotheses, −inf behind; fp64 as on the host
+    done: Tensor  # (A,), the last step of a sentence, 0 while it is open
+    trace: Tensor  # (CHUNK_STEPS·3·A·W + A,): log-probabilities, parents, tokens of each step; then `done`
+    attention: Tensor | None  # (CHUNK_STEPS, R, S), attention of each step if requested
 
     @property
     def steps(self) -> Tensor:
-        """The slab as CHUNK,3,A,W: of each step the bits of log-probabilities, parents within a sentence, tokens."""
-        return self.slab[: -len(self.done)].view(CHUNK, 3, *self.tokens.shape)
+        """View the trace as (CHUNK_STEPS, 3, A, W): log-probability bits, parents (within a sentence) and tokens."""
+        return self.trace[: -len(self.done)].view(CHUNK_STEPS, 3, *self.tokens.shape)
 
 
-def laid(places: Places, like: Tensor, sentences: int, width: int, source: int, attention: bool) -> Board:
-    """A board of this size, on the device of `like`."""
+def allocate_state(
+    buffers: StaticBuffers, like: Tensor, sentences: int, width: int, source: int, attention: bool
+) -> BeamState:
+    """Allocate the state of a search of this size, on the device of `like`."""
 
     def take(role: str, dtype: torch.dtype, *shape: int) -> Tensor:
-        return places.take(role, shape, like.new_empty(0, dtype=dtype))
+        return buffers.allocate(role, shape, like.new_empty(0, dtype=dtype))
 
     A, W = sentences, width
-    letter = take("letter", torch.int32, WISHES + 2 + A)
-    return Board(
-        letter,
-        letter[:WISHES].view(torch.float64),
-        letter[WISHES : WISHES + 2],
-        letter[WISHES + 2 :],
-        take("taken", torch.int32, 1),
-        take("reached", torch.float32, A, W),
+    buffer = take("request_buffer", torch.int32, OPTIONS_OFFSET + 2 + A)
+    return BeamState(
+        buffer,
+        buffer[:OPTIONS_OFFSET].view(torch.float64),
+        buffer[OPTIONS_OFFSET : OPTIONS_OFFSET + 2],
+        buffer[OPTIONS_OFFSET + 2 :],
+        take("steps_done", torch.int32, 1),
+        take("log_probs", torch.float32, A, W),
         take("tokens", torch.int64, A, W),
         take("rows", torch.int64, A, W),
-        take("ended", torch.int32, A),
+        take("num_ended", torch.int32, A),
         take("scores", torch.float64, A, W),
         take("done", torch.int32, A),
-        take("slab", torch.int32, CHUNK * 3 * A * W + A),
-        take("looks", torch.float32, CHUNK, A * W, source) if attention else None,
+        take("trace", torch.int32, CHUNK_STEPS * 3 * A * W + A),
+        take("attention", torch.float32, CHUNK_STEPS, A * W, source) if attention else None,
     )
 
 
-def tell(board: Board, wish: Wish) -> None:
-    """What is asked for."""
-    letter = np.zeros(board.letter.shape, np.int32)
-    letter[:WISHES].view(np.float64)[: len(wish.penalties)] = wish.penalties
-    letter[WISHES : WISHES + 2] = wish.min_length, wish.n_best
-    letter[WISHES + 2 :][: len(wish.limits)] = wish.limits
-    board.letter.copy_(torch.from_numpy(letter))
+def upload_request(state: BeamState, request: SearchRequest) -> None:
+    """Copy the options of a search to the device."""
+    buffer = np.zeros(state.request_buffer.shape, np.int32)
+    buffer[:OPTIONS_OFFSET].view(np.float64)[: len(request.length_divisors)] = request.length_divisors
+    buffer[OPTIONS_OFFSET : OPTIONS_OFFSET + 2] = request.min_length, request.n_best
+    buffer[OPTIONS_OFFSET + 2 :][: len(request.max_lengths)] = request.max_lengths
+    state.request_buffer.copy_(torch.from_numpy(buffer))
 
 
-def begin(board: Board) -> None:
-    """Before the first step: one hypothesis of each sentence is open, and has no token yet."""
-    A, W = board.tokens.shape
-    board.taken.zero_()
-    board.reached.fill_(-torch.inf)[:, 0].zero_()
-    board.tokens.fill_(BOS)
-    board.rows.copy_(torch.arange(A * W, device=board.rows.device).view(A, W))
-    board.ended.zero_()
-    board.scores.fill_(-torch.inf)
-    board.done.copy_(board.limits == 0)
+def reset_state(state: BeamState) -> None:
+    """Initialize the state: one open hypothesis without tokens per sentence."""
+    A, W = state.tokens.shape
+    state.steps_done.zero_()
+    state.log_probs.fill_(-torch.inf)[:, 0].zero_()
+    state.tokens.fill_(BOS)
+    state.rows.copy_(torch.arange(A * W, device=state.rows.device).view(A, W))
+    state.num_ended.zero_()
+    state.scores.fill_(-torch.inf)
+    state.done.copy_(state.max_lengths == 0)
 
 
-def follow(board: Board, before: Board, kept: Tensor) -> None:
-    """What was left on another board, of the sentences with these numbers there; the two may share their memory."""
-    A, W = board.tokens.shape
-    count = len(kept)
-    moved = [part.index_select(0, kept) for part in sentence_parts(before)]
-    parents = before.rows.index_select(0, kept) % W
-    board.letter[: WISHES + 2].copy_(before.letter[: WISHES + 2])
-    for place, part in zip(sentence_parts(board), moved, strict=True):
-        place[:count].copy_(part)
-    first = W * torch.arange(A, device=board.rows.device)[:, None]
-    board.rows.copy_(first.expand(A, W))
-    board.rows[:count] += parents
-    board.limits[count:] = 0
-    board.done[count:] = 1
-    board.reached[count:] = -torch.inf
+def move_sentences(state: BeamState, before: BeamState, sentence_ids: Tensor) -> None:
+    """Copy the sentences with these ids from another state; the two may share memory."""
+    A, W = state.tokens.shape
+    count = len(sentence_ids)
+    moved_tensors = [tensor.index_select(0, sentence_ids) for tensor in _per_sentence_tensors(before)]
+    parents = before.rows.index_select(0, sentence_ids) % W
+    state.request_buffer[: OPTIONS_OFFSET + 2].copy_(before.request_buffer[: OPTIONS_OFFSET + 2])
+    for target, tensor in zip(_per_sentence_tensors(state), moved_tensors, strict=True):
+        target[:count].copy_(tensor)
+    first = W * torch.arange(A, device=state.rows.device)[:, None]
+    state.rows.copy_(first.expand(A, W))
+    state.rows[:count] += parents
+    state.max_lengths[count:] = 0
+    state.done[count:] = 1
+    state.log_probs[count:] = -torch.inf
 
 
-def sentence_parts(board: Board) -> list[Tensor]:
-    """What a sentence takes with it."""
-    return [board.limits, board.reached, board.tokens, board.ended, board.scores, board.done]
+def _per_sentence_tensors(state: BeamState) -> list[Tensor]:
+    return [state.max_lengths, state.log_probs, state.tokens, state.num_ended, state.scores, state.done]
 
 
-# Does work that has a name, once for all: what reads and writes at fixed addresses may be recorded and played back.
-Play = Callable[[Hashable, Callable[[], None]], None]
+# Runs work by key; work at fixed addresses may be captured and replayed.
+ReplayFunction = Callable[[Hashable, Callable[[], None]], None]
 
 
-class Size(NamedTuple):
-    """The shapes of a search."""
+class WorkspaceSize(NamedTuple):
+    """Shapes of a search."""
 
     sentences: int
-    width: int  # rows of each
-    source: int  # positions of the longest
-    capacity: int  # positions of targets that are kept, by decoders that keep any
+    width: int  # beam size
+    source: int  # positions of the longest source source
+    capacity: int  # target positions of a KV cache
 
     @property
     def rows(self) -> int:
-        """R."""
+        """R, rows of all sentences."""
         return self.sentences * self.width
 
 
-class Stepper(Protocol):
-    """A decoder's states, and its step."""
+class DecoderStep(Protocol):
+    """States of a decoder, and its step."""
 
-    def begin(self, source: Tensor, lengths: Tensor, count: int, play: Play) -> None:
-        """The states before the first token of sources B,S, of `count` words in all; there may be room for more."""
+    def start(self, source: Tensor, lengths: Tensor, count: int, play: ReplayFunction) -> None:
+        """Compute the states before the first token of sources (B, S) with `count` tokens in all."""
         ...
 
-    def leave(self, kept: Tensor, taken: int) -> list[Tensor]:
-        """Copies of the states, after so many steps, of the sentences with these numbers …"""
+    def copy_states(self, sentence_ids: Tensor, taken: int) -> list[Tensor]:
+        """Return copies of the states after some steps, of the sentences with these ids."""
         ...
 
-    def follow(self, left: list[Tensor]) -> None:
-        """… from which another one goes on."""
+    def restore_states(self, left: list[Tensor]) -> None:
+        """Continue from states of `copy_states`."""
         ...
 
-    def step(self, board: Board, number: int) -> Tensor:
-        """One step of all rows -> what the output layer reads, R,size."""
+    def step(self, state: BeamState, number: int) -> Tensor:
+        """Take one step of all rows, and return the input of the output layer (R, size)."""
         ...
 
 
-class Weights(Protocol):
-    """A model as steps take it."""
+class DecoderWeights(Protocol):
+    """Weights of a model for the device search."""
 
-    copies: Copies  # what must be made anew when weights have changed
-    output: Tensor  # V,size; the output layer
-    grows: bool  # whether what is kept grows with the target
+    casts: CastWeights  # to refresh when weights have changed
+    output: Tensor  # (V, size), the output layer
+    has_kv_cache: bool  # whether states grow with the target
 
     @property
     def decoder(self) -> Decoder:
-        """The readable one."""
+        """The reference decoder."""
         ...
 
-    def stepper(self, size: Size, places: Places) -> Stepper:
-        """One with room for this."""
+    def make_step(self, size: WorkspaceSize, buffers: StaticBuffers) -> DecoderStep:
+        """Return the states and the step for a search of this size."""
         ...
 
 
-class States:
-    """Takes places for the states of a decoder."""
+class StateAllocator:
+    """Allocates static buffers for decoder states."""
 
-    def __init__(self, places: Places, like: Tensor) -> None:
-        self.places, self.like = places, like
+    def __init__(self, buffers: StaticBuffers, like: Tensor) -> None:
+        self.buffers, self.like = buffers, like
 
-    def __call__(self, role: str, kind: torch.dtype, *shape: int) -> Tensor:
-        """One of this shape; what another stepper of the same model has in this role may lie there, too."""
+    def __call__(self, role: str, dtype: torch.dtype, *shape: int) -> Tensor:
+        """Return a tensor of this shape; decoders of one model share the memory of a role."""
         size = torch.Size(shape).numel()
-        most = 1 << max(0, size - 1).bit_length()  # so that a little more does not need memory of its own
-        return self.places.take(("state", role), (most,), self.like.new_empty(0, dtype=kind))[:size].view(shape)
+        most = 1 << max(0, size - 1).bit_length()  # so that slightly larger searches share the memory
+        return self.buffers.allocate(("state", role), (most,), self.like.new_empty(0, dtype=dtype))[:size].view(shape)
 
 
-def put(place: Tensor, tensor: Tensor) -> None:
-    """Copies a tensor to the first of a place, in every dimension."""
+def copy_into(target: Tensor, tensor: Tensor) -> None:
+    """Copy a tensor to the leading slice of a larger one."""
     for dimension, size in enumerate(tensor.shape):
-        place = place.narrow(dimension, 0, size)
-    place.copy_(tensor)
+        target = target.narrow(dimension, 0, size)
+    target.copy_(tensor)
 
 
-class Copies:
-    """Copies of weights, which are made anew, in the same places, before each search.
+class CastWeights:
+    """Casts and products of weights at fixed addresses, refreshed before each search.
 
-    Whether weights have changed since the last one cannot be asked: fused optimizers write to them and say nothing.
+    Whether weights have changed cannot be detected: fused optimizers do not count up versions.
     """
 
-    def __init__(self, kind: torch.dtype) -> None:
-        self.kind = kind
-        self.made: list[tuple[Tensor, Callable[[], Tensor]]] = []
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self.derived: list[tuple[Tensor, Callable[[], Tensor]]] = []
 
-    def of(self, weight: Tensor) -> Tensor:
-        """A weight in this precision; one that has it already is no copy."""
-        if weight.dtype == self.kind:
+    def cast(self, weight: Tensor) -> Tensor:
+        """Return a weight in this dtype, without a copy if it has it already."""
+        if weight.dtype == self.dtype:
             return weight.detach()
-        return self.keep(lambda: weight)
+        return self.derive(lambda: weight)
 
-    def keep(self, make: Callable[[], Tensor], kind: torch.dtype | None = None) -> Tensor:
-        """What is made of weights, in this precision or another."""
-        place = make().detach().to(kind or self.kind).contiguous()
-        self.made.append((place, make))
-        return place
+    def derive(self, make: Callable[[], Tensor], dtype: torch.dtype | None = None) -> Tensor:
+        """Return a tensor that is computed from weights, in this dtype or another."""
+        target = make().detach().to(dtype or self.dtype).contiguous()
+        self.derived.append((target, make))
+        return target
 
-    def renew(self) -> None:
-        """All copies, from the weights as they are."""
-        for place, make in self.made:
-            place.copy_(make())
+    def refresh(self) -> None:
+        """Recompute all tensors from the current weights."""
+        for target, make in self.derived:
+            target.copy_(make())

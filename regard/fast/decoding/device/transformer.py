@@ -12,41 +12,47 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.fast.cuda_graphs.buckets import up
-from regard.fast.cuda_graphs.pool import Places
-from regard.fast.decoding.device.ops import Parts, looks
-from regard.fast.decoding.device.state import Board, Copies, Play, Size, States, put
-from regard.fast.training.packed import loss as packed_way
-from regard.fast.training.packed import loss as stack
-from regard.fast.training.packed.batch import laid, spans
+from regard.fast.cuda_graphs.buckets import round_up_to_fraction
+from regard.fast.cuda_graphs.pool import StaticBuffers
+from regard.fast.decoding.device.ops import DecodingOps, attention_weights
+from regard.fast.decoding.device.state import (
+    BeamState,
+    CastWeights,
+    ReplayFunction,
+    StateAllocator,
+    WorkspaceSize,
+    copy_into,
+)
+from regard.fast.training.packed import loss as packed_loss
+from regard.fast.training.packed.batch import make_ragged, pad_lengths
 from regard.models.base import Seq2Seq
 from regard.models.vaswani2017 import DecoderLayer, PreNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import prefix_mask
 from regard.special_tokens import PAD
 
 
-class Product(NamedTuple):
-    """W and b."""
+class LinearWeights(NamedTuple):
+    """Weight and bias."""
 
     weight: Tensor
     bias: Tensor
 
 
-class Layer(NamedTuple):
-    """The products of a layer in their order, and the norms of the links around them."""
+class DecoderLayerWeights(NamedTuple):
+    """Linear layers of a decoder layer in the order of use, and its norms."""
 
-    own: Product  # queries, keys and values of self-attention
-    own_out: Product
-    query: Product  # of attention over the source
-    source_out: Product
-    first: Product
-    second: Product
+    self_attention: LinearWeights  # query, key and value projection
+    self_attention_out: LinearWeights
+    cross_query: LinearWeights  # query projection of cross-attention
+    cross_out: LinearWeights
+    first: LinearWeights
+    second: LinearWeights
     norms: tuple[nn.LayerNorm, ...]
 
 
-def covers(model: Seq2Seq) -> bool:
-    """Whether this is the Transformer that is known here, not one that somebody made of it."""
-    if not packed_way.covers(model):
+def is_supported_transformer(model: Seq2Seq) -> bool:
+    """Return whether this is an unmodified Transformer with one number of heads."""
+    if not packed_loss.is_supported(model):
         return False
     decoder = model.decoder
     assert isinstance(decoder, TransformerDecoder)
@@ -55,159 +61,168 @@ def covers(model: Seq2Seq) -> bool:
 
 
 class TransformerWeights:
-    """The weights of a Transformer, those of matrix products in the precision that is counted in."""
+    """Weights of a Transformer; those of matrix products are cast."""
 
-    grows = True
+    has_kv_cache = True
 
-    def __init__(self, model: Seq2Seq, kind: torch.dtype, parts: Parts) -> None:
+    def __init__(self, model: Seq2Seq, dtype: torch.dtype, ops: DecodingOps) -> None:
         encoder, decoder = model.encoder, model.decoder
         assert isinstance(encoder, TransformerEncoder)
         assert isinstance(decoder, TransformerDecoder)
-        self.encoder, self.decoder, self.kind, self.parts = encoder, decoder, kind, parts
-        self.copies = Copies(kind)
-        self.layers = [self.layer(layer) for layer in decoder.decoder_layers()]
-        self.source = Product(self.of_sources("in_proj_weight"), self.of_sources("in_proj_bias"))
+        self.encoder, self.decoder, self.dtype, self.ops = encoder, decoder, dtype, ops
+        self.casts = CastWeights(dtype)
+        self.layers = [self._layer_weights(layer) for layer in decoder.decoder_layers()]
+        self.source = LinearWeights(self._source_projection("in_proj_weight"), self._source_projection("in_proj_bias"))
         self.words, self.scale = decoder.embedding.words.weight.detach(), decoder.embedding.scale
-        self.output = self.copies.of(decoder.output.weight)
+        self.output = self.casts.cast(decoder.output.weight)
         self.size, self.heads = decoder.decoder_layers()[0].attention.size, decoder.decoder_layers()[0].attention.heads
-        self.tables: dict[int, Tensor] = {}  # positions 0 … n−1 as vectors, by n
+        self.tables: dict[int, Tensor] = {}  # by the number of positions
         norms = [norm for layer in self.layers for norm in layer.norms]
-        self.pre = isinstance(decoder.decoder_layers()[0].around_attention, PreNorm)
-        self.first = norms[0] if self.pre else None
-        self.after = [*norms[1:], decoder.norm] if self.pre else norms  # behind each link
+        self.is_pre_norm = isinstance(decoder.decoder_layers()[0].around_attention, PreNorm)
+        self.first = norms[0] if self.is_pre_norm else None
+        self.norms = [*norms[1:], decoder.norm] if self.is_pre_norm else norms  # after each sub-layer
 
-    def layer(self, layer: DecoderLayer) -> Layer:
-        """One layer's."""
-        own, cross, of = layer.attention, layer.cross_attention, self.copies.of
+    def _layer_weights(self, layer: DecoderLayer) -> DecoderLayerWeights:
+        own, cross, cast = layer.attention, layer.cross_attention, self.casts.cast
         first, _, second = layer.feedforward
         assert isinstance(first, nn.Linear)
         assert isinstance(second, nn.Linear)
-        return Layer(
-            Product(of(own.in_proj_weight), of(own.in_proj_bias)),
-            Product(of(own.out_proj.weight), own.out_proj.bias.detach()),
-            Product(of(cross.in_proj_weight)[: cross.size], of(cross.in_proj_bias)[: cross.size]),
-            Product(of(cross.out_proj.weight), cross.out_proj.bias.detach()),
-            Product(of(first.weight), of(first.bias)),
-            Product(of(second.weight), second.bias.detach()),
+        return DecoderLayerWeights(
+            LinearWeights(cast(own.in_proj_weight), cast(own.in_proj_bias)),
+            LinearWeights(cast(own.out_proj.weight), own.out_proj.bias.detach()),
+            LinearWeights(cast(cross.in_proj_weight)[: cross.size], cast(cross.in_proj_bias)[: cross.size]),
+            LinearWeights(cast(cross.out_proj.weight), cross.out_proj.bias.detach()),
+            LinearWeights(cast(first.weight), cast(first.bias)),
+            LinearWeights(cast(second.weight), second.bias.detach()),
             (layer.around_attention.norm, layer.around_cross_attention.norm, layer.around_feedforward.norm),
         )
 
-    def of_sources(self, name: str) -> Tensor:
-        """What makes keys and values of the source, for all layers at once."""
+    def _source_projection(self, name: str) -> Tensor:
+        """Concatenate the key and value projections of all layers."""
         attentions = [layer.cross_attention for layer in self.decoder.decoder_layers()]
-        return self.copies.keep(lambda: torch.cat([getattr(one, name)[one.size :] for one in attentions]))
+        return self.casts.derive(lambda: torch.cat([getattr(one, name)[one.size :] for one in attentions]))
 
-    def table(self, count: int) -> Tensor:
-        """The vectors of so many positions, at an address that stays."""
+    def position_table(self, count: int) -> Tensor:
+        """Return the embeddings of the first positions, at a fixed address."""
         if count not in self.tables:
-            self.tables[count] = self.copies.keep(lambda: self.positions(count), self.words.dtype)
+            self.tables[count] = self.casts.derive(lambda: self._compute_positions(count), self.words.dtype)
         return self.tables[count]
 
-    def positions(self, count: int) -> Tensor:
-        """The same, as the model has them now."""
+    def _compute_positions(self, count: int) -> Tensor:
         found: Tensor = self.decoder.embedding.positions(self.words.new_zeros(1, count, self.size))
         return found[0]
 
-    def read(self, source: Tensor, lengths: Tensor, count: int, out: Tensor) -> None:
-        """Keys and values of sources A,S for all layers, to A,S,layers·2·size; behind each end anything may stand.
+    def encode_sources(self, source: Tensor, lengths: Tensor, count: int, out: Tensor) -> None:
+        """Write keys and values of sources (A, S) for all layers to `out` (A, S, layers·2·size).
 
-        There is room for `count` words; what is left of it is taken by sentences of padding.
+        Those of padding are undefined. There is room for `count` tokens; what remains is filled by sentences of
+        padding.
         """
-        (A, S), most = source.shape, -(-count // source.shape[1])
-        spare = torch.arange(A + most, device=lengths.device) >= A
-        words = spans(laid(F.pad(lengths, (0, most)), spare, S, count), count, S)
-        ids = words.pack(F.pad(source, (0, 0, 0, most), value=PAD))
-        memory = stack.encoded(self.encoder, ids, words, self.parts.packed, self.kind)
+        (A, S), num_spare = source.shape, -(-count // source.shape[1])
+        is_spare = torch.arange(A + num_spare, device=lengths.device) >= A
+        layout = make_ragged(pad_lengths(F.pad(lengths, (0, num_spare)), is_spare, S, count), count, S)
+        ids = layout.pack(F.pad(source, (0, 0, 0, num_spare), value=PAD))
+        memory = packed_loss.encode(self.encoder, ids, layout, self.ops.packed, self.dtype)
         projected = torch.addmm(self.source.bias, memory, self.source.weight.t())
-        at = words.starts[:A, None] + torch.arange(S, device=source.device)
-        torch.index_select(projected, 0, at.clamp(max=count - 1).flatten(), out=out.flatten(0, 1))
+        rows = layout.cu_seqlens[:A, None] + torch.arange(S, device=source.device)
+        torch.index_select(projected, 0, rows.clamp(max=count - 1).flatten(), out=out.flatten(0, 1))
 
-    def stepper(self, size: Size, places: Places) -> TransformerStepper:
-        """One with room for this."""
-        return TransformerStepper(self, size, places)
+    def make_step(self, size: WorkspaceSize, buffers: StaticBuffers) -> TransformerStep:
+        """Return the states and the step for a search of this size."""
+        return TransformerStep(self, size, buffers)
 
 
-class TransformerStepper:
-    """Caches, and the step over them."""
+class TransformerStep:
+    """KV caches, and the step that uses them."""
 
-    def __init__(self, weights: TransformerWeights, size: Size, places: Places) -> None:
+    def __init__(self, weights: TransformerWeights, size: WorkspaceSize, buffers: StaticBuffers) -> None:
         self.weights, self.size = weights, size
-        take, L, D = States(places, weights.words), len(weights.layers), weights.size
-        self.cache = take("cache", weights.kind, L, size.capacity, size.rows, 2 * D)
-        self.tables = take("tables", torch.int32, 2, size.rows, size.capacity)  # read and written in turns
-        self.source = take("source", weights.kind, size.sentences, size.source, L * 2 * D)
+        take, L, D = StateAllocator(buffers, weights.words), len(weights.layers), weights.size
+        self.cache = take("cache", weights.dtype, L, size.capacity, size.rows, 2 * D)
+        self.tables = take("tables", torch.int32, 2, size.rows, size.capacity)  # of odd and even steps
+        self.source = take("source", weights.dtype, size.sentences, size.source, L * 2 * D)
         self.ids = take("ids", torch.int64, size.sentences, size.source)
         self.lengths = take("lengths", torch.int32, size.sentences)
-        self.places = weights.table(size.capacity)
+        self.positions = weights.position_table(size.capacity)
 
-    def begin(self, source: Tensor, lengths: Tensor, count: int, play: Play) -> None:
-        """Nothing is written yet."""
+    def start(self, source: Tensor, lengths: Tensor, count: int, replay: ReplayFunction) -> None:
+        """Encode the sources."""
         self.lengths.zero_()
-        put(self.ids, source)
-        put(self.lengths, lengths)
-        room = up(count, 16)
-        play(room, lambda: self.weights.read(self.ids, self.lengths, room, self.source))
+        copy_into(self.ids, source)
+        copy_into(self.lengths, lengths)
+        capacity = round_up_to_fraction(count, 16)
+        replay(capacity, lambda: self.weights.encode_sources(self.ids, self.lengths, capacity, self.source))
 
-    def leave(self, kept: Tensor, taken: int) -> list[Tensor]:
-        """What was written so far, and what is known of the sources."""
+    def copy_states(self, sentence_ids: Tensor, steps_done: int) -> list[Tensor]:
+        """Return previous keys and values, and the sources."""
         A, W = self.size.sentences, self.size.width
-        written = self.written()[:, :taken].index_select(2, kept)
-        table = self.tables[1].view(A, W, -1).index_select(0, kept)[..., :taken]
-        return [written, table, self.source.index_select(0, kept), self.lengths.index_select(0, kept)]
+        keys_and_values = self._cache_by_sentence()[:, :steps_done].index_select(2, sentence_ids)
+        table = self.tables[1].view(A, W, -1).index_select(0, sentence_ids)[..., :steps_done]
+        return [
+            keys_and_values,
+            table,
+            self.source.index_select(0, sentence_ids),
+            self.lengths.index_select(0, sentence_ids),
+        ]
 
-    def follow(self, left: list[Tensor]) -> None:
-        """All of that, where there is more room or less."""
-        written, table, source, lengths = left
+    def restore_states(self, states: list[Tensor]) -> None:
+        """Copy them to buffers of another size."""
+        keys_and_values, table, source, lengths = states
         A, W = self.size.sentences, self.size.width
         self.lengths.zero_()
-        put(self.written(), written)
-        put(self.tables[1].view(A, W, -1), table)
-        put(self.source, source)
-        put(self.lengths, lengths)
+        copy_into(self._cache_by_sentence(), keys_and_values)
+        copy_into(self.tables[1].view(A, W, -1), table)
+        copy_into(self.source, source)
+        copy_into(self.lengths, lengths)
 
-    def written(self) -> Tensor:
-        """The cache by sentences: layers,capacity,A,W,2·size."""
+    def _cache_by_sentence(self) -> Tensor:
+        """View the cache as (layers, capacity, A, W, 2·size)."""
         L, capacity, _, D = self.cache.shape
         return self.cache.view(L, capacity, self.size.sentences, self.size.width, D)
 
-    def step(self, board: Board, number: int) -> Tensor:
-        """All layers."""
-        own, parts = self.weights, self.weights.parts
-        before, after = self.tables[1 - number % 2], self.tables[number % 2]
-        x = parts.enter(board, number, own.words, own.scale, self.places, before, after)
-        read, links = self.entered(x), iter(own.after)
-        seen = range(len(own.layers))[own.decoder.alignment_head.layer]
-        for place, (layer, cache) in enumerate(zip(own.layers, self.cache, strict=True)):
-            source = self.source[..., 2 * own.size * place : 2 * own.size * (place + 1)]
-            qkv = parts.packed.linear(read, *layer.own)
-            heads = parts.attend(qkv, cache, after, board, number, own.heads)
-            x, read = self.link(x, parts.packed.linear(heads, layer.own_out.weight, None), layer.own_out, next(links))
-            q = parts.packed.linear(read, *layer.query)
-            if board.looks is not None and place == seen:
-                board.looks[number].copy_(self.seen(q, source))
-            heads = parts.look(q, source, self.lengths, own.heads)
-            y = parts.packed.linear(heads, layer.source_out.weight, None)
-            x, read = self.link(x, y, layer.source_out, next(links))
-            y = parts.packed.feed_forward(read, *layer.first, layer.second.weight)
-            x, read = self.link(x, y, layer.second, next(links))
-        return read
+    def step(self, state: BeamState, number: int) -> Tensor:
+        """Run all layers."""
+        own, ops = self.weights, self.weights.ops
+        previous_table, new_table = self.tables[1 - number % 2], self.tables[number % 2]
+        x = ops.embed_and_link(state, number, own.words, own.scale, self.positions, previous_table, new_table)
+        layer_input, norms = self._normalize(x), iter(own.norms)
+        alignment_layer = range(len(own.layers))[own.decoder.alignment_head.layer]
+        for layer_index, (layer, cache) in enumerate(zip(own.layers, self.cache, strict=True)):
+            source = self.source[..., 2 * own.size * layer_index : 2 * own.size * (layer_index + 1)]
+            qkv = ops.packed.linear(layer_input, *layer.self_attention)
+            heads = ops.self_attention_step(qkv, cache, new_table, state, number, own.heads)
+            x, layer_input = self._add_residual(
+                x,
+                ops.packed.linear(heads, layer.self_attention_out.weight, None),
+                layer.self_attention_out,
+                next(norms),
+            )
+            q = ops.packed.linear(layer_input, *layer.cross_query)
+            if state.attention is not None and layer_index == alignment_layer:
+                state.attention[number].copy_(self._alignment_weights(q, source))
+            heads = ops.cross_attention(q, source, self.lengths, own.heads)
+            y = ops.packed.linear(heads, layer.cross_out.weight, None)
+            x, layer_input = self._add_residual(x, y, layer.cross_out, next(norms))
+            y = ops.packed.feed_forward(layer_input, *layer.first, layer.second.weight)
+            x, layer_input = self._add_residual(x, y, layer.second, next(norms))
+        return layer_input
 
-    def entered(self, x: Tensor) -> Tensor:
-        """What the first sub-layer reads."""
+    def _normalize(self, x: Tensor) -> Tensor:
+        """Return the input of the first sub-layer."""
         first = self.weights.first
         if first is not None:
             x = F.layer_norm(x, x.shape[1:], first.weight, first.bias, first.eps)
-        return x.to(self.weights.kind)
+        return x.to(self.weights.dtype)
 
-    def link(self, x: Tensor, y: Tensor, product: Product, norm: nn.Module) -> tuple[Tensor, Tensor]:
-        """The stream behind a sub-layer that gave y, and what the next one reads."""
+    def _add_residual(self, x: Tensor, y: Tensor, product: LinearWeights, norm: nn.Module) -> tuple[Tensor, Tensor]:
+        """Return the residual stream after a sub-layer with output y, and the input of the next one."""
         assert isinstance(norm, nn.LayerNorm)
-        add_norm = self.weights.parts.packed.add_norm
-        return add_norm(x, y, product.bias, norm.weight, norm.bias, norm.eps, 0.0, not self.weights.pre)
+        add_norm = self.weights.ops.packed.add_norm
+        return add_norm(x, y, product.bias, norm.weight, norm.bias, norm.eps, 0.0, not self.weights.is_pre_norm)
 
-    def seen(self, q: Tensor, source: Tensor) -> Tensor:
-        """Where each row looks, R,S: by one head, or the mean of all."""
+    def _alignment_weights(self, q: Tensor, source: Tensor) -> Tensor:
+        """Return the attention (R, S) of the alignment head, or the mean of all heads."""
         A, S, _ = source.shape
-        weights = looks(q.view(A, -1, q.shape[1]), source, prefix_mask(self.lengths, S), self.weights.heads)
+        weights = attention_weights(q.view(A, -1, q.shape[1]), source, prefix_mask(self.lengths, S), self.weights.heads)
         head = self.weights.decoder.alignment_head.head
         return (weights.mean(1) if head is None else weights[:, head]).flatten(0, 1)

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from regard.fast.cuda_graphs.buckets import power
+from regard.fast.cuda_graphs.buckets import next_power_of_two
 from regard.special_tokens import PAD
 
 
 @triton.jit
-def log_sum(z, V, C: tl.constexpr):
-    """log Σ_v exp z(v), and Σ_v z(v), of one row."""
+def logsumexp(z, V, C: tl.constexpr):
+    """Return log Σ_v exp z(v) and Σ_v z(v) of one row."""
     column = tl.arange(0, C)
     most = tl.full((C,), -float("inf"), tl.float32)
     mass = tl.zeros((C,), tl.float32)
@@ -38,22 +38,22 @@ def log_sum(z, V, C: tl.constexpr):
 
 
 @triton.jit
-def smoothed(z, target, V, smoothing, C: tl.constexpr):
-    """The smoothed cross-entropy of one row, and log Σ exp z."""
-    norm, total = log_sum(z, V, C)
+def label_smoothing_loss(z, target, V, smoothing, C: tl.constexpr):
+    """Return the label-smoothed cross-entropy of one row, and log Σ exp z."""
+    norm, total = logsumexp(z, V, C)
     chosen = tl.load(z + target).to(tl.float32)
     return norm - (1 - smoothing) * chosen - smoothing / V * total, norm
 
 
 @triton.jit
 def cross_entropy_kernel(logits, targets, found, V, smoothing, PAD: tl.constexpr, C: tl.constexpr):
-    """The loss of a row; the logits become their gradients."""
+    """Compute the loss of a row, and replace the logits by their gradients."""
     row = tl.program_id(0).to(tl.int64)
     z, target = logits + row * V, tl.load(targets + row)
     counts = target != PAD
-    loss, norm = smoothed(z, target, V, smoothing, C)
+    loss, norm = label_smoothing_loss(z, target, V, smoothing, C)
     tl.store(found + row, tl.where(counts, loss, 0.0))
-    tl.debug_barrier()  # the target's logit is read that is written to below
+    tl.debug_barrier()  # the target's logit is read before it is overwritten
     for first in range(0, V, C):
         column = first + tl.arange(0, C)
         inside = column < V
@@ -64,12 +64,12 @@ def cross_entropy_kernel(logits, targets, found, V, smoothing, PAD: tl.constexpr
 
 @triton.jit
 def r_drop_kernel(logits, targets, found, half, V, smoothing, alpha, PAD: tl.constexpr, C: tl.constexpr):
-    """The same of two passes over one word, half each, with α/4 of their divergences from each other."""
+    """Compute the mean loss of two passes over one token, plus α/4 of their symmetric KL divergence; see above."""
     row = tl.program_id(0).to(tl.int64)
     y, z, target = logits + row * V, logits + (row + half) * V, tl.load(targets + row)
     counts = target != PAD
-    loss_p, norm_p = smoothed(y, target, V, smoothing, C)
-    loss_q, norm_q = smoothed(z, target, V, smoothing, C)
+    loss_p, norm_p = label_smoothing_loss(y, target, V, smoothing, C)
+    loss_q, norm_q = label_smoothing_loss(z, target, V, smoothing, C)
     from_p, from_q = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
     for first in range(0, V, C):
         column = first + tl.arange(0, C)
@@ -93,18 +93,21 @@ def r_drop_kernel(logits, targets, found, half, V, smoothing, alpha, PAD: tl.con
         tl.store(z + column, tl.where(counts, to_z, 0.0), inside)
 
 
-LOGITS = 2**28  # numbers, of which there are never more at a time
+MAX_LOGITS = 2**28  # upper bound of the logits in memory
 
 
-def losses(
+def linear_cross_entropy(
     h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> Tensor:
-    """Σ −log p(y), smoothed, of h N,D and ids N, of which PAD counts for nothing; R-Drop's of two halves of h."""
-    return Losses.apply(h, weight, bias, targets, smoothing, r_drop, torch.is_grad_enabled())  # type: ignore[no-untyped-call,no-any-return]
+    """Return the summed, label-smoothed cross-entropy of h (N, D) and ids (N,), ignoring PAD, with R-Drop."""
+    return LinearCrossEntropyFunction.apply(h, weight, bias, targets, smoothing, r_drop, torch.is_grad_enabled())  # type: ignore[no-untyped-call,no-any-return]
 
 
-class Losses(Function):
-    """Cross-entropy and R-Drop with no more than `LOGITS` logits at a time: their gradients are taken at once."""
+class LinearCrossEntropyFunction(Function):
+    """Cross-entropy and R-Drop with at most `MAX_LOGITS` logits at a time.
+
+    Gradients are computed in the forward pass.
+    """
 
     @staticmethod
     def forward(
@@ -117,7 +120,7 @@ class Losses(Function):
         r_drop: float,
         learns: bool,
     ) -> Tensor:
-        """A scalar."""
+        """Return the summed loss."""
         W, passes = weight.to(h.dtype), 2 if r_drop else 1
         b = None if bias is None else bias.to(h.dtype)
         half, V = len(h) // passes, len(W)
@@ -125,11 +128,11 @@ class Losses(Function):
         dh = torch.empty_like(h)
         dW = torch.zeros_like(W, dtype=torch.float32) if learns else W
         db = None if b is None else torch.zeros_like(b, dtype=torch.float32)
-        C = min(4096, power(V))
-        halves, to_halves, kinds = h.view(passes, half, -1), dh.view(passes, half, -1), targets[:half]
-        chunk = max(1, LOGITS // (V * passes))
+        C = min(4096, next_power_of_two(V))
+        h_by_pass, grad_by_pass, kinds = h.view(passes, half, -1), dh.view(passes, half, -1), targets[:half]
+        chunk = max(1, MAX_LOGITS // (V * passes))
         for first in range(0, half, chunk):
-            rows = halves[:, first : first + chunk].flatten(0, 1)
+            rows = h_by_pass[:, first : first + chunk].flatten(0, 1)
             logits = rows @ W.t() if b is None else torch.addmm(b, rows, W.t())
             count = len(rows) // passes
             here = kinds[first : first + chunk], losses[first : first + chunk]
@@ -138,8 +141,8 @@ class Losses(Function):
             else:
                 cross_entropy_kernel[(count,)](logits, *here, V, smoothing, PAD, C, num_warps=8)
             if learns:
-                to_halves[:, first : first + chunk] = (logits @ W).view(passes, count, -1)
-                dW += product(logits, rows)
+                grad_by_pass[:, first : first + chunk] = (logits @ W).view(passes, count, -1)
+                dW += weight_gradient(logits, rows)
                 if db is not None:
                     db += logits.sum(0, dtype=torch.float32)
         ctx.save_for_backward(dh, dW, db)
@@ -148,13 +151,13 @@ class Losses(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
-        """What is there already, as much as is asked for."""
+        """Return the gradients of the forward pass, scaled."""
         dh, dW, db = ctx.saved_tensors
         return (dh.float() * by).to(dh.dtype), dW * by, None if db is None else db * by, None, None, None, None
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """aᵀ b in fp32, the gradient of a weight."""
+def weight_gradient(a: Tensor, b: Tensor) -> Tensor:
+    """Return aᵀ b in fp32, the gradient of a weight."""
     if a.dtype == torch.float32 or not a.is_cuda:
         return (a.t() @ b).float()
     return torch.mm(a.t(), b, out_dtype=torch.float32)

@@ -1,7 +1,7 @@
 """Triton kernels of the device beam search. All sums are fp32, without atomics.
 
-`number` is the index of a step within its chunk; `taken` steps came before the chunk. Both are runtime values, so all
-steps share their kernels.
+`number` is the index of a step within its chunk; `steps_done` steps came before the chunk. Both are runtime values,
+so all steps share their kernels.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import inspect
 import triton
 import triton.language as tl
 
-from regard.fast.kernels.triton.rnn import mixed, products, tanh
+from regard.fast.kernels.triton.rnn import dot_rows, sum_weighted_rows, tanh
 
 
-def kernel(function):
-    """Compiled once for a model and a width of the beam, not for each number of a step, or of rows."""
+def step_agnostic_jit(function):
+    """Compile once per model and beam size, not per step index or number of rows."""
     loose = [name for name in inspect.signature(function).parameters if name in ("number", "rows", "sentences")]
     return triton.jit(function, do_not_specialize=loose)
 
@@ -24,11 +24,11 @@ def kernel(function):
 
 
 @triton.jit
-def sifted(
+def block_topk(
     z, word, row, block, blocks, real, tops, sums, values, tokens, short,
     K: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
-    """Leaves what is known of a block of logits N,R: the largest, Σ exp, and the K largest that may follow."""
+    """Store the maximum, Σ exp and the K largest allowed logits of a block (N, R)."""
     top = tl.max(z, 0)
     safe = tl.where(top == -float("inf"), 0.0, top)
     here = row.to(tl.int64) * blocks + block
@@ -38,34 +38,34 @@ def sifted(
     z = tl.where(out[:, None], -float("inf"), z)
     for k in tl.static_range(K):
         best = tl.max(z, 0)
-        # the first of those that are largest; where all are numbers there is one
+        # the first of equal maxima; it exists unless there are NaNs
         at = tl.min(tl.where(z == best[None], word[:, None], 2147483647), 0)
         tl.store(values + here * K + k, best, real)
         tl.store(tokens + here * K + k, tl.where(at == 2147483647, 0, at), real)
         z = tl.where(word[:, None] == at[None], -float("inf"), z)
 
 
-@kernel
-def scan(
-    logits, tops, sums, values, tokens, taken, wishes, number, vocabulary, blocks,
+@step_agnostic_jit
+def logits_topk(
+    logits, tops, sums, values, tokens, steps_done, options, number, vocabulary, blocks,
     K: tl.constexpr, C: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
-    """A block of the vocabulary, of one row."""
+    """Reduce a block of the vocabulary of one row."""
     row = tl.program_id(0) + tl.arange(0, 1)
     block = tl.program_id(1)
     word = block * C + tl.arange(0, C)
     at = row.to(tl.int64)[None] * vocabulary + word[:, None]
     z = tl.load(logits + at, (word < vocabulary)[:, None], -float("inf")).to(tl.float32)
-    short = tl.load(taken) + number + 1 < tl.load(wishes)
-    sifted(z, word, row, block, blocks, row >= 0, tops, sums, values, tokens, short, K, PAD, BOS, EOS)
+    short = tl.load(steps_done) + number + 1 < tl.load(options)
+    block_topk(z, word, row, block, blocks, row >= 0, tops, sums, values, tokens, short, K, PAD, BOS, EOS)
 
 
 @triton.jit
-def multiplied(
+def partial_dot(
     total, x, read, real, weight, line, there,
     SIZE: tl.constexpr, WIDTH: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Products of some lines of a weight with the rows `read` of a piece x ·,SIZE, to be added up: N,B, or N,B,R."""
+    """Add products of lines of a weight with rows of x (·, SIZE) to an accumulator (N, B) or (N, B, R)."""
     for first in range(0, SIZE, B):
         at = first + tl.arange(0, B)
         inside = at < SIZE
@@ -79,43 +79,43 @@ def multiplied(
 
 
 @triton.jit
-def nothing(N: tl.constexpr, B: tl.constexpr, R: tl.constexpr):
-    """What such products are added to; one row has no dimension of its own, which would only be moved about."""
+def make_accumulator(N: tl.constexpr, B: tl.constexpr, R: tl.constexpr):
+    """Return zeros for such products; a single row has no dimension of its own."""
     return tl.zeros((N, B), tl.float32) if R == 1 else tl.zeros((N, B, R), tl.float32)
 
 
 @triton.jit
-def added(total, R: tl.constexpr):
-    """Their sums, N,R."""
+def reduce_accumulator(total, R: tl.constexpr):
+    """Return the sums (N, R) of such products."""
     return tl.sum(total, 1)[:, None] if R == 1 else tl.sum(total, 1)
 
 
-@kernel
-def weigh(
-    h, weight, tops, sums, values, tokens, taken, wishes, number, vocabulary, blocks,
+@step_agnostic_jit
+def output_topk(
+    h, weight, tops, sums, values, tokens, steps_done, options, number, vocabulary, blocks,
     SIZE: tl.constexpr, N: tl.constexpr, B: tl.constexpr,
     PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
-    """The output layer of a single row: N words, whose logits nobody else needs."""
+    """Compute N logits of a single row and reduce them, without storing them."""
     block, row = tl.program_id(0), tl.arange(0, 1)
     word = block * N + tl.arange(0, N)
     there = word < vocabulary
-    total = multiplied(nothing(N, B, 1), h, row.to(tl.int64), row == 0, weight, word, there, SIZE, SIZE, B, 1)
-    z = tl.where(there[:, None], added(total, 1), -float("inf"))
-    short = tl.load(taken) + number + 1 < tl.load(wishes)
-    sifted(z, word, row, block, blocks, row == 0, tops, sums, values, tokens, short, 1, PAD, BOS, EOS)
+    total = partial_dot(make_accumulator(N, B, 1), h, row.to(tl.int64), row == 0, weight, word, there, SIZE, SIZE, B, 1)
+    z = tl.where(there[:, None], reduce_accumulator(total, 1), -float("inf"))
+    short = tl.load(steps_done) + number + 1 < tl.load(options)
+    block_topk(z, word, row, block, blocks, row == 0, tops, sums, values, tokens, short, 1, PAD, BOS, EOS)
 
 
 # The search
 
 
-@kernel
-def choose(
-    tops, sums, values, tokens, taken, wishes, penalties, limits, reached, newest, rows_of, ended, scores, done, slab,
-    number, sentences, blocks, count,
+@step_agnostic_jit
+def beam_update(
+    tops, sums, values, tokens, steps_done, options, length_divisors, limits, log_probs, newest, rows_of,
+    ended, scores, done, trace, number, sentences, blocks, count,
     W: tl.constexpr, R: tl.constexpr, B: tl.constexpr, C: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
-    """One sentence: what goes on, what has ended, and whether that was all."""
+    """Update one sentence: continued and ended hypotheses, and whether it is done."""
     own = tl.program_id(0)
     row, block, column = tl.arange(0, R), tl.arange(0, B), tl.arange(0, C)
     real = row < W
@@ -132,22 +132,22 @@ def choose(
 
     held = real[:, None] & (column < count)[None]
     value = tl.load(values + (first + row)[:, None] * count + column[None], held, -float("inf"))
-    base = tl.load(reached + first + row, real, -float("inf"))
+    base = tl.load(log_probs + first + row, real, -float("inf"))
     reach = tl.reshape(tl.where(held, base[:, None] + (value - norm[:, None]), -float("inf")), (R * C,))
     place_of = tl.arange(0, R * C)
 
-    step = tl.load(taken) + number + 1
+    step = tl.load(steps_done) + number + 1
     limit, n = tl.load(limits + own), tl.load(ended + own)
     rank = tl.load(scores + first + row, real, -float("inf"))
     width = W - n
-    divisor = tl.load(penalties + step)
+    divisor = tl.load(length_divisors + step)
     best_open = tl.full((), -float("inf"), tl.float32)
-    to = slab + (number * 3 * sentences + own) * W
-    tl.debug_barrier()  # all is read that is written to below
+    to = trace + (number * 3 * sentences + own) * W
+    tl.debug_barrier()  # all reads come before the writes below
     for place in tl.static_range(W):
         best = tl.max(reach, 0)
         chosen = tl.min(tl.where(reach == best, place_of, R * C), 0)
-        # where nothing is open, or no number, the place that is found may be one that no row has
+        # without an open hypothesis, or with NaN, the index may be out of range
         chosen = tl.where((chosen == R * C) | (best == -float("inf")), 0, chosen)
         reach = tl.where(place_of == chosen, -float("inf"), reach)
         parent = chosen // C
@@ -158,20 +158,20 @@ def choose(
         n += tl.where(ends, 1, 0)
         opens = (token != EOS) & (step < limit)
         best_open = tl.where(opens, tl.maximum(best_open, best), best_open)
-        tl.store(reached + first + place, tl.where(token == EOS, -float("inf"), best))
+        tl.store(log_probs + first + place, tl.where(token == EOS, -float("inf"), best))
         tl.store(newest + first + place, token.to(tl.int64))
         tl.store(rows_of + first + place, first + parent)
-        told = tl.where(strange, float("nan"), best)
-        tl.store(to + place, told.to(tl.int32, bitcast=True))
+        reported = tl.where(strange, float("nan"), best)
+        tl.store(to + place, reported.to(tl.int32, bitcast=True))
         tl.store(to + sentences * W + place, parent)
         tl.store(to + 2 * sentences * W + place, token)
 
-    wanted = tl.load(wishes + 1)
+    wanted = tl.load(options + 1)
     better = (rank[None] > rank[:, None]) | ((rank[None] == rank[:, None]) & (row[None] < row[:, None]))
     before = tl.sum(tl.where(better, 1, 0), 1)
     worst = tl.max(tl.where(before == wanted - 1, rank, -float("inf")), 0)
     open_now = best_open.to(tl.float64)
-    hope = tl.maximum(open_now / tl.load(penalties + 1), open_now / tl.load(penalties + limit))
+    hope = tl.maximum(open_now / tl.load(length_divisors + 1), open_now / tl.load(length_divisors + limit))
     over = (best_open == -float("inf")) | ((n >= wanted) & (worst >= hope)) | strange
     since = tl.load(done + own)
     tl.debug_barrier()
@@ -183,14 +183,14 @@ def choose(
 # A Transformer
 
 
-@kernel
-def enter(
-    newest, rows_of, words, places, x, before, after, taken, number, scale, size, capacity,
+@step_agnostic_jit
+def embed_and_link(
+    newest, rows_of, words, places, x, before, after, steps_done, number, scale, size, capacity,
     W: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """A row: its newest word, and by which row each of its words was written."""
+    """Embed the newest token of a row, and extend its table of rows that wrote keys and values."""
     row = tl.program_id(0).to(tl.int64)
-    step = tl.load(taken) + number
+    step = tl.load(steps_done) + number
     column = tl.arange(0, D)
     inside = column < size
     word = tl.load(words + tl.load(newest + row) * size + column, inside, 0.0)
@@ -202,14 +202,14 @@ def enter(
         tl.store(after + row * capacity + at, tl.where(at == step, (row % W).to(tl.int32), writer), at <= step)
 
 
-@kernel
-def attend(
-    qkv, cache, table, out, taken, number, rows, heads, capacity, by,
+@step_agnostic_jit
+def self_attention_step(
+    qkv, cache, table, out, steps_done, number, rows, heads, capacity, by,
     W: tl.constexpr, SIZE: tl.constexpr, H: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """All heads of a row: over its own word, which goes to the cache, and over those before, P at a time."""
+    """Compute all heads of a row: its own key and value go to the cache, earlier ones are read P at a time."""
     row = tl.program_id(0).to(tl.int64)
-    step = tl.load(taken) + number
+    step = tl.load(steps_done) + number
     head, column = tl.arange(0, H)[:, None], tl.arange(0, D)[None]
     inside = (head < heads) & (column < SIZE)
     size = heads * SIZE
@@ -228,7 +228,7 @@ def attend(
         place = first + tl.arange(0, P)
         there = place < step
         writer = row + place * 0
-        if W > 1:  # greedy search has one row a sentence, which wrote all of its words itself
+        if W > 1:  # in greedy search a row wrote all of its own keys and values
             writer = row // W * W + tl.load(table + row * capacity + place, there, 0)
         past = cache + ((place.to(tl.int64) * rows + writer) * 2 * size)[:, None, None] + at[None]
         seen = there[:, None, None] & inside[None]
@@ -244,18 +244,18 @@ def attend(
     tl.store(out + row * size + at, found / total[:, None], inside)
 
 
-@kernel
-def look(
+@step_agnostic_jit
+def cross_attention(
     q, source, lengths, out, from_sentence, from_place, heads, by,
     W: tl.constexpr, SIZE: tl.constexpr, R: tl.constexpr, D: tl.constexpr, S: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """A head of the rows of a sentence, over S places of its source at a time."""
+    """Compute one head of the rows of a sentence, over S source positions at a time."""
     own, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row, column = tl.arange(0, R), tl.arange(0, D)
     size = heads * SIZE
     inside = (row < W)[:, None] & (column < SIZE)[None]
     at = (own * W + row)[:, None] * size + head * SIZE + column[None]
-    asked = tl.load(q + at, inside, 0.0)
+    queries = tl.load(q + at, inside, 0.0)
     length = tl.load(lengths + own)
     top = tl.full((R,), -1e30, tl.float32)
     total = tl.zeros((R,), tl.float32)
@@ -266,7 +266,7 @@ def look(
         there = source + own * from_sentence + place[:, None] * from_place + head * SIZE + column[None]
         keys = tl.load(there, seen, 0.0)
         values = tl.load(there + size, seen, 0.0)
-        scores = tl.dot(asked, tl.trans(keys), input_precision=EXACT) * by
+        scores = tl.dot(queries, tl.trans(keys), input_precision=EXACT) * by
         scores = tl.where((place < length)[None], scores, -float("inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
         less = tl.exp(top - higher)
@@ -281,47 +281,47 @@ def look(
 
 
 @triton.jit
-def places_of(rows_of, row, real, GIVEN: tl.constexpr):
-    """The row of a piece that each row reads."""
+def row_index(rows_of, row, real, GIVEN: tl.constexpr):
+    """Return the row of a piece that each row reads."""
     return tl.load(rows_of + row, real, 0) if GIVEN else row.to(tl.int64)
 
 
 @triton.jit
-def product(
+def gather_gemv(
     x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, line, there, row, real,
     SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
     GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr,
     N: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """Some lines of a weight times up to three pieces side by side, of a few rows: N,R."""
+    """Return some lines of a weight times up to three concatenated pieces, for a few rows: (N, R)."""
     WIDTH: tl.constexpr = SIZE_0 + SIZE_1 + SIZE_2
-    total = nothing(N, B, R)
-    read = places_of(rows_0, row, real, GIVEN_0)
-    total = multiplied(total, x_0, read, real, weight, line, there, SIZE_0, WIDTH, B, R)
+    total = make_accumulator(N, B, R)
+    read = row_index(rows_0, row, real, GIVEN_0)
+    total = partial_dot(total, x_0, read, real, weight, line, there, SIZE_0, WIDTH, B, R)
     if SIZE_1 > 0:
-        read = places_of(rows_1, row, real, GIVEN_1)
-        total = multiplied(total, x_1, read, real, weight + SIZE_0, line, there, SIZE_1, WIDTH, B, R)
+        read = row_index(rows_1, row, real, GIVEN_1)
+        total = partial_dot(total, x_1, read, real, weight + SIZE_0, line, there, SIZE_1, WIDTH, B, R)
     if SIZE_2 > 0:
-        read = places_of(rows_2, row, real, GIVEN_2)
-        total = multiplied(total, x_2, read, real, weight + SIZE_0 + SIZE_1, line, there, SIZE_2, WIDTH, B, R)
-    return added(total, R)
+        read = row_index(rows_2, row, real, GIVEN_2)
+        total = partial_dot(total, x_2, read, real, weight + SIZE_0 + SIZE_1, line, there, SIZE_2, WIDTH, B, R)
+    return reduce_accumulator(total, R)
 
 
-@kernel
-def layer(
+@step_agnostic_jit
+def lstm_step(
     x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, bias, c, rows_of, after, h, rows,
     SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
     GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr,
     H: tl.constexpr, J: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """J units of an LSTM layer, of a few rows: their gates' products, and what becomes of them."""
+    """Compute J units of an LSTM layer for a few rows: products and gates."""
     line = tl.arange(0, 4 * J)
     own = tl.program_id(0) * J
     there = own + line % J < H
     place = line // J * H + own + line % J
     row = tl.arange(0, R)
     real = row < rows
-    pre = product(
+    pre = gather_gemv(
         x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, place, there, row, real,
         SIZE_0, SIZE_1, SIZE_2, GIVEN_0, GIVEN_1, GIVEN_2, 4 * J, B, R,
     )  # fmt: skip
@@ -341,17 +341,17 @@ def layer(
     tl.store(h + at, o * tanh(new), inside)
 
 
-@kernel
-def squash(
+@step_agnostic_jit
+def attentional_state(
     x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, out, rows,
     SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
     GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr,
     F: tl.constexpr, N: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """N numbers of h̃, of a few rows."""
+    """Compute N numbers of h̃ for a few rows."""
     line, row = tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, R)
     there, real = line < F, row < rows
-    z = product(
+    z = gather_gemv(
         x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, line, there, row, real,
         SIZE_0, SIZE_1, SIZE_2, GIVEN_0, GIVEN_1, GIVEN_2, N, B, R,
     )  # fmt: skip
@@ -359,8 +359,8 @@ def squash(
 
 
 @triton.jit
-def copied(x, rows_of, out, row, SIZE: tl.constexpr, GIVEN: tl.constexpr, B: tl.constexpr):
-    """A row of a piece."""
+def copy_row(x, rows_of, out, row, SIZE: tl.constexpr, GIVEN: tl.constexpr, B: tl.constexpr):
+    """Copy a row of a piece."""
     if GIVEN:
         row = tl.load(rows_of + row)
     for first in range(0, SIZE, B):
@@ -368,28 +368,28 @@ def copied(x, rows_of, out, row, SIZE: tl.constexpr, GIVEN: tl.constexpr, B: tl.
         tl.store(out + at, tl.load(x + row * SIZE + at, at < SIZE, 0.0), at < SIZE)
 
 
-@kernel
-def gather(
+@step_agnostic_jit
+def gather_pieces(
     x_0, rows_0, x_1, rows_1, x_2, rows_2, out,
     SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
     GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """A row of up to three pieces side by side."""
+    """Concatenate a row of up to three pieces."""
     row = tl.program_id(0).to(tl.int64)
     out += row * (SIZE_0 + SIZE_1 + SIZE_2)
-    copied(x_0, rows_0, out, row, SIZE_0, GIVEN_0, B)
+    copy_row(x_0, rows_0, out, row, SIZE_0, GIVEN_0, B)
     if SIZE_1 > 0:
-        copied(x_1, rows_1, out + SIZE_0, row, SIZE_1, GIVEN_1, B)
+        copy_row(x_1, rows_1, out + SIZE_0, row, SIZE_1, GIVEN_1, B)
     if SIZE_2 > 0:
-        copied(x_2, rows_2, out + SIZE_0 + SIZE_1, row, SIZE_2, GIVEN_2, B)
+        copy_row(x_2, rows_2, out + SIZE_0 + SIZE_1, row, SIZE_2, GIVEN_2, B)
 
 
-@kernel
-def gated(
+@step_agnostic_jit
+def lstm_gates(
     pre, c, rows_of, after, h,
     H: tl.constexpr, B: tl.constexpr,
 ):  # fmt: skip
-    """A part of a row's gates, whose products are there."""
+    """Compute the gates of a part of a row from their pre-activations."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * B + tl.arange(0, B)
     real = at < H
@@ -404,8 +404,8 @@ def gated(
 
 
 @triton.jit
-def bent(query, keys, v, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr):
-    """vᵀ tanh(q + k) of each key."""
+def additive_scores(query, keys, v, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr):
+    """Return vᵀ tanh(q + k) of each key."""
     sums = tl.zeros((BLOCK_S, BLOCK), tl.float32)
     for start in range(0, SIZE, BLOCK):
         at = start + tl.arange(0, BLOCK)
@@ -416,28 +416,28 @@ def bent(query, keys, v, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr
     return tl.sum(sums, 1)
 
 
-@kernel
-def focus(
+@step_agnostic_jit
+def luong_attention(
     query, keys, values, v, lengths, weights, context, source,
     W: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr,
-    BLOCK_S: tl.constexpr, BLOCK: tl.constexpr, CONCAT: tl.constexpr, TOLD: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK: tl.constexpr, CONCAT: tl.constexpr, STORE: tl.constexpr,
 ):  # fmt: skip
-    """A row: scores, softmax, and of the context a part: few rows are too few programs, and each scores anew."""
+    """Compute scores, softmax and a part of the context of a row; several programs per row repeat the scores."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     own = row // W
     place = tl.arange(0, BLOCK_S)
     there = place < tl.load(lengths + own)
-    asked, known = query + row * SIZE, keys + own * source * SIZE
+    q, k = query + row * SIZE, keys + own * source * SIZE
     if CONCAT:
-        scores = bent(asked, known, v, place, there, SIZE, BLOCK_S, BLOCK)
+        scores = additive_scores(q, k, v, place, there, SIZE, BLOCK_S, BLOCK)
     else:
-        scores = products(asked, known, place, there, SIZE, BLOCK_S, BLOCK)
+        scores = dot_rows(q, k, place, there, SIZE, BLOCK_S, BLOCK)
     scores = tl.where(there, scores, -float("inf"))
     shares = tl.exp(scores - tl.maximum(tl.max(scores, 0), -1e30))
     shares = shares / tl.maximum(tl.sum(shares, 0), 1e-30)
-    if TOLD:
+    if STORE:
         tl.store(weights + row * source + place, shares, (place < source) & (part == 0))
     for start in range(0, SPAN, BLOCK):
         at = part * SPAN + start + tl.arange(0, BLOCK)
-        found = mixed(shares, values + own * source * WIDTH, place, there, at, WIDTH)
+        found = sum_weighted_rows(shares, values + own * source * WIDTH, place, there, at, WIDTH)
         tl.store(context + row * WIDTH + at, found, at < WIDTH)

@@ -10,27 +10,27 @@ import triton.language as tl
 
 
 @triton.jit
-def hashed(x):
-    """A hash of 32 bits in which every bit of the input reaches every bit of the output (C. Wellons' lowbias32)."""
+def lowbias32(x):
+    """Return a 32-bit hash in which every input bit affects every output bit (C. Wellons' lowbias32)."""
     x = (x ^ (x >> 16)) * 0x21F0AAAD
     x = (x ^ (x >> 15)) * 0xD35A2D97
     return x ^ (x >> 15)
 
 
 @triton.jit
-def passed(seed, at, p):
-    """Whether dropout lets a number pass: a hash of its place with a seed. Philox would cost more than all else."""
+def dropout_keep(seed, at, p):
+    """Return whether dropout keeps a number, by a hash of index and seed, which is faster than Philox."""
     first, second = tl.load(seed).to(tl.uint32), tl.load(seed + 1).to(tl.uint32)
-    drawn = hashed(hashed(at.to(tl.uint32) + first) ^ second)
+    drawn = lowbias32(lowbias32(at.to(tl.uint32) + first) ^ second)
     return (drawn >> 8).to(tl.float32) * (1 / 16777216) >= p
 
 
 @triton.jit
-def add_norm_forward(
+def add_norm_fwd(
     x, y, bias, weight, shift, s, n, wide, mean, scale, rows, D, epsilon, p, seed,
     R: tl.constexpr, C: tl.constexpr, DROP: tl.constexpr, POST: tl.constexpr,
 ):  # fmt: skip
-    """S = x + dropout(y + b), n = LayerNorm(s), R rows at once; POST: n is wanted as precisely as s, too."""
+    """Compute s = x + dropout(y + b) and n = LayerNorm(s) of R rows; POST: n is also stored in the dtype of s."""
     row = tl.program_id(0) * R + tl.arange(0, R)
     column = tl.arange(0, C)
     inside = (row < rows)[:, None] & (column < D)[None]
@@ -38,10 +38,10 @@ def add_norm_forward(
     added = tl.load(y + at, inside, 0.0).to(tl.float32)
     added += tl.load(bias + column, column < D, 0.0).to(tl.float32)[None]
     if DROP:
-        added = tl.where(passed(seed, at, p), added / (1 - p), 0.0)
+        added = tl.where(dropout_keep(seed, at, p), added / (1 - p), 0.0)
     total = tl.where(inside, tl.load(x + at, inside, 0.0).to(tl.float32) + added, 0.0)
     tl.store(s + at, total, inside)
-    total = total.to(s.dtype.element_ty).to(tl.float32)  # what backward will read
+    total = total.to(s.dtype.element_ty).to(tl.float32)  # as the backward pass reads it
     centre = tl.sum(total, 1) / D
     off = tl.where(inside, total - centre[:, None], 0.0)
     by = 1 / tl.sqrt(tl.sum(off * off, 1) / D + epsilon)
@@ -55,17 +55,17 @@ def add_norm_forward(
 
 
 @triton.jit
-def add_norm_backward(
+def add_norm_bwd(
     ds, dn, s, weight, mean, scale, dx, dy, dbias, dweight, dshift, rows, D, p, seed,
     R: tl.constexpr, C: tl.constexpr, DROP: tl.constexpr, STREAM: tl.constexpr, POST: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of x and y; those of the three vectors are this program's share, to be added up over programs.
+    """Compute the gradients of x and y, and partial sums for those of the three vectors.
 
-    `ds` is that of the stream: of s, or, with POST, of n.
+    `ds` is the gradient of the residual stream: of s, or, with POST, of n.
     """
     column = tl.arange(0, C)
     gain = tl.load(weight + column, column < D, 0.0).to(tl.float32)[None]
-    to_bias = tl.zeros((R, C), tl.float32)  # rows are added up in the end, once
+    to_bias = tl.zeros((R, C), tl.float32)  # summed over rows once, at the end
     to_weight = tl.zeros((R, C), tl.float32)
     to_shift = tl.zeros((R, C), tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(rows, R), tl.num_programs(0)):
@@ -87,7 +87,7 @@ def add_norm_backward(
         back = tl.where(inside, back, 0.0)
         tl.store(dx + at, back, inside)
         if DROP:
-            back = tl.where(passed(seed, at, p), back / (1 - p), 0.0)
+            back = tl.where(dropout_keep(seed, at, p), back / (1 - p), 0.0)
         tl.store(dy + at, back, inside)
         to_bias += back
     here = tl.program_id(0) * D + column
@@ -98,7 +98,7 @@ def add_norm_backward(
 
 @triton.jit
 def column_sums(x, kept, sums, rows, D, R: tl.constexpr, C: tl.constexpr, MASKED: tl.constexpr):
-    """This program's share of the sums over rows; MASKED: x is first set to 0 where `kept` is not above 0."""
+    """Compute partial sums over rows; MASKED: x is first set to 0 where `kept` is not positive (ReLU backward)."""
     column = tl.program_id(1) * C + tl.arange(0, C)
     total = tl.zeros((R, C), tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(rows, R), tl.num_programs(0)):
@@ -114,8 +114,8 @@ def column_sums(x, kept, sums, rows, D, R: tl.constexpr, C: tl.constexpr, MASKED
 
 
 @triton.jit
-def block(base, start, length, stride, head, size, L: tl.constexpr, C: tl.constexpr):
-    """Rows start … start+length of one head: L,C."""
+def load_rows(base, start, length, stride, head, size, L: tl.constexpr, C: tl.constexpr):
+    """Load the rows start … start+length of one head: (L, C)."""
     row, column = tl.arange(0, L), tl.arange(0, C)
     inside = (row < length)[:, None] & (column < size)[None]
     at = (start + row).to(tl.int64)[:, None] * stride + head * size + column[None]
@@ -123,8 +123,8 @@ def block(base, start, length, stride, head, size, L: tl.constexpr, C: tl.conste
 
 
 @triton.jit
-def put(base, start, length, stride, head, size, x, L: tl.constexpr, C: tl.constexpr):
-    """Writes what `block` reads."""
+def store_rows(base, start, length, stride, head, size, x, L: tl.constexpr, C: tl.constexpr):
+    """Store what `load_rows` loads."""
     row, column = tl.arange(0, L), tl.arange(0, C)
     inside = (row < length)[:, None] & (column < size)[None]
     at = (start + row).to(tl.int64)[:, None] * stride + head * size + column[None]
@@ -132,8 +132,8 @@ def put(base, start, length, stride, head, size, x, L: tl.constexpr, C: tl.const
 
 
 @triton.jit
-def weights(q, k, length, by, T: tl.constexpr, S: tl.constexpr, CAUSAL: tl.constexpr, EXACT: tl.constexpr):
-    """softmax(Q Kᵀ / √d_k) over the first `length` keys: T,S."""
+def attention_probs(q, k, length, by, T: tl.constexpr, S: tl.constexpr, CAUSAL: tl.constexpr, EXACT: tl.constexpr):
+    """Return softmax(Q Kᵀ / √d_k) over the first `length` keys: (T, S)."""
     scores = tl.dot(q, tl.trans(k), input_precision=EXACT) * by
     column = tl.arange(0, S)[None]
     seen = column < length
@@ -141,57 +141,57 @@ def weights(q, k, length, by, T: tl.constexpr, S: tl.constexpr, CAUSAL: tl.const
         seen = seen & (column <= tl.arange(0, T)[:, None])
     scores = tl.where(seen, scores, -float("inf"))
     scores = tl.exp(scores - tl.maximum(tl.max(scores, 1), -1e30)[:, None])
-    return scores / tl.maximum(tl.sum(scores, 1), 1e-30)[:, None]  # of nothing: 0
+    return scores / tl.maximum(tl.sum(scores, 1), 1e-30)[:, None]  # 0 for a row without keys
 
 
 @triton.jit
-def attend_forward(
+def attention_varlen_fwd(
     q, k, v, out, q_starts, k_starts, q_stride, k_stride, out_stride, size, by,
     T: tl.constexpr, S: tl.constexpr, C: tl.constexpr, CAUSAL: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """One head of one sentence."""
+    """Compute one head of one sentence."""
     sentence, head = tl.program_id(0), tl.program_id(1)
     q_start, k_start = tl.load(q_starts + sentence), tl.load(k_starts + sentence)
     q_length, k_length = tl.load(q_starts + sentence + 1) - q_start, tl.load(k_starts + sentence + 1) - k_start
-    a = weights(
-        block(q, q_start, q_length, q_stride, head, size, T, C),
-        block(k, k_start, k_length, k_stride, head, size, S, C),
+    a = attention_probs(
+        load_rows(q, q_start, q_length, q_stride, head, size, T, C),
+        load_rows(k, k_start, k_length, k_stride, head, size, S, C),
         k_length, by, T, S, CAUSAL, EXACT,
     )  # fmt: skip
-    values = block(v, k_start, k_length, k_stride, head, size, S, C)
+    values = load_rows(v, k_start, k_length, k_stride, head, size, S, C)
     context = tl.dot(a.to(values.dtype), values, input_precision=EXACT)
-    put(out, q_start, q_length, out_stride, head, size, context, T, C)
+    store_rows(out, q_start, q_length, out_stride, head, size, context, T, C)
 
 
 @triton.jit
-def attend_backward(
+def attention_varlen_bwd(
     q, k, v, dout, dq, dk, dv, q_starts, k_starts, q_stride, k_stride, out_stride, dk_stride, size, by,
     T: tl.constexpr, S: tl.constexpr, C: tl.constexpr, CAUSAL: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """The weights are counted again rather than kept."""
+    """Compute the gradients of one head of one sentence; the weights are recomputed."""
     sentence, head = tl.program_id(0), tl.program_id(1)
     q_start, k_start = tl.load(q_starts + sentence), tl.load(k_starts + sentence)
     q_length, k_length = tl.load(q_starts + sentence + 1) - q_start, tl.load(k_starts + sentence + 1) - k_start
-    queries = block(q, q_start, q_length, q_stride, head, size, T, C)
-    keys = block(k, k_start, k_length, k_stride, head, size, S, C)
-    values = block(v, k_start, k_length, k_stride, head, size, S, C)
-    given = block(dout, q_start, q_length, out_stride, head, size, T, C)
-    a = weights(queries, keys, k_length, by, T, S, CAUSAL, EXACT)
+    queries = load_rows(q, q_start, q_length, q_stride, head, size, T, C)
+    keys = load_rows(k, k_start, k_length, k_stride, head, size, S, C)
+    values = load_rows(v, k_start, k_length, k_stride, head, size, S, C)
+    given = load_rows(dout, q_start, q_length, out_stride, head, size, T, C)
+    a = attention_probs(queries, keys, k_length, by, T, S, CAUSAL, EXACT)
     to_values = tl.dot(tl.trans(a.to(given.dtype)), given, input_precision=EXACT)
-    put(dv, k_start, k_length, dk_stride, head, size, to_values, S, C)
+    store_rows(dv, k_start, k_length, dk_stride, head, size, to_values, S, C)
     to_weights = tl.dot(given, tl.trans(values), input_precision=EXACT)
     to_scores = (a * (to_weights - tl.sum(a * to_weights, 1)[:, None]) * by).to(given.dtype)
-    put(dq, q_start, q_length, q_stride, head, size, tl.dot(to_scores, keys, input_precision=EXACT), T, C)
+    store_rows(dq, q_start, q_length, q_stride, head, size, tl.dot(to_scores, keys, input_precision=EXACT), T, C)
     to_keys = tl.dot(tl.trans(to_scores), queries, input_precision=EXACT)
-    put(dk, k_start, k_length, dk_stride, head, size, to_keys, S, C)
+    store_rows(dk, k_start, k_length, dk_stride, head, size, to_keys, S, C)
 
 
 @triton.jit
-def counts(
+def count_tokens(
     lengths, before, after, found, rows, T, apart_before, apart_after, PAD: tl.constexpr, R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
-    """The least of the sources' lengths, their sum, and the sum of the targets', by one program: R rows at once."""
+    """Compute the shortest source length, and the sums of source and target lengths, in one program."""
     least = tl.full((R,), 2**31 - 1, tl.int64)
     sources, targets = tl.zeros((R,), tl.int64), tl.zeros((R,), tl.int64)
     for first in range(0, rows, R):

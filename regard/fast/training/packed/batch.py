@@ -9,102 +9,118 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.fast.cuda_graphs.buckets import up
+from regard.fast.cuda_graphs.buckets import round_up_to_fraction
 from regard.special_tokens import PAD
 
 
-class Spans(NamedTuple):
-    """Where the words of each sentence lie."""
+class Ragged(NamedTuple):
+    """Layout of N tokens of B concatenated sentences."""
 
-    starts: Tensor  # B+1, int32; the last is N
-    rows: Tensor  # N the sentence of each word
-    places: Tensor  # N its place within it
-    longest: int  # no sentence has more words
+    cu_seqlens: Tensor  # (B+1,), int32; the last is N
+    seq_ids: Tensor  # (N,), sentence of each token
+    positions: Tensor  # (N,), position within its sentence
+    max_length: int  # upper bound of the lengths
 
     def pack(self, padded: Tensor) -> Tensor:
-        """B,S,… -> N,…"""
-        return padded.flatten(0, 1).index_select(0, self.rows * padded.shape[1] + self.places)
+        """Pack (B, S, …) to (N, …)."""
+        return padded.flatten(0, 1).index_select(0, self.seq_ids * padded.shape[1] + self.positions)
 
     def pad(self, packed: Tensor) -> Tensor:
-        """N,… -> B,S,…, zero behind each end."""
-        rows = len(self.starts) - 1
-        padded = packed.new_zeros(rows * self.longest, *packed.shape[1:])
-        filled = padded.index_copy(0, self.rows * self.longest + self.places, packed)
-        return filled.view(rows, self.longest, *packed.shape[1:])
+        """Pad (N, …) to (B, S, …) with zeros."""
+        rows = len(self.cu_seqlens) - 1
+        padded = packed.new_zeros(rows * self.max_length, *packed.shape[1:])
+        filled = padded.index_copy(0, self.seq_ids * self.max_length + self.positions, packed)
+        return filled.view(rows, self.max_length, *packed.shape[1:])
 
 
-def spans(lengths: Tensor, count: int, longest: int) -> Spans:
-    """Of so many words in all. Their number is told, not asked of the device, which would have to finish first."""
-    starts = torch.cat((lengths.new_zeros(1), lengths.cumsum(0)))
-    rows = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths, output_size=count)
-    places = torch.arange(count, device=lengths.device) - starts[rows]
-    return Spans(starts.int(), rows, places, longest)
+def make_ragged(lengths: Tensor, count: int, max_length: int) -> Ragged:
+    """Return the layout of `count` tokens; reading their number from the device would synchronize."""
+    cu_seqlens = torch.cat((lengths.new_zeros(1), lengths.cumsum(0)))
+    seq_ids = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths, output_size=count)
+    positions = torch.arange(count, device=lengths.device) - cu_seqlens[seq_ids]
+    return Ragged(cu_seqlens.int(), seq_ids, positions, max_length)
 
 
-Given = tuple[Tensor, Tensor, Tensor, Tensor]  # source B,S; lengths B; target_in and target_out B,T
+PaddedBatch = tuple[Tensor, Tensor, Tensor, Tensor]  # source (B, S), lengths (B,), target_in and target_out (B, T)
 
 
-class Batch(NamedTuple):
-    """What the loss is computed from."""
+class PackedBatch(NamedTuple):
+    """Input of the packed loss."""
 
-    source: Tensor  # M ids
-    there: Spans
-    target_in: Tensor  # N ids
+    source: Tensor  # (M,)
+    source_layout: Ragged
+    target_in: Tensor  # (N,)
     target_out: Tensor
-    here: Spans
+    target_layout: Ragged
 
 
-class Sizes(NamedTuple):
-    """How many pairs there are, and how many words on each side."""
+class BatchSize(NamedTuple):
+    """Number of pairs, and of tokens on each side."""
 
     pairs: int
     source: int
     target: int
 
-    def rounded(self, source: int, target: int) -> Sizes:
-        """A little more, so that many batches have the same sizes; the two numbers are the longest sentences.
+    def round_up(self, longest_source: int, longest_target: int) -> BatchSize:
+        """Round up, so that many batches have the same size; `source` and `target` are the longest sentences.
 
-        Words by a sixteenth at the most, pairs up to a power of two: one without words costs next to nothing, where
-        sentences are not so long that they are padded.
+        Tokens by a sixteenth at most, pairs to a power of two: sentences of padding cost next to nothing, unless they
+        are so long that the batch is padded.
         """
-        more = Sizes(self.pairs, up(self.source, 16), up(self.target, 16))
-        added = max(math.ceil((more.source - self.source) / source), math.ceil((more.target - self.target) / target))
-        return more._replace(pairs=up(self.pairs + added, 1))
-
-
-def packed(source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, sizes: Sizes, passes: int) -> Batch:
-    """A batch of the given sizes, so many times over; what is added to have them is sentences of padding.
-
-    Those take the rows in which no source stands, at the end of the batch, or behind it.
-    """
-    more = sizes.pairs - len(source)
-    if more:
-        source, target_in, target_out = (
-            F.pad(ids, (0, 0, 0, more), value=PAD) for ids in (source, target_in, target_out)
+        larger = BatchSize(self.pairs, round_up_to_fraction(self.source, 16), round_up_to_fraction(self.target, 16))
+        extra_pairs = max(
+            math.ceil((larger.source - self.source) / longest_source),
+            math.ceil((larger.target - self.target) / longest_target),
         )
-        lengths = F.pad(lengths, (0, more))
-    spare, targets = lengths == 0, present(target_in, target_out)
-    sides = ((lengths, source.shape[1], sizes.source), (targets, target_in.shape[1], sizes.target))
-    there, here = (spans(laid(some, spare, most, n).repeat(passes), n * passes, most) for some, most, n in sides)
+        return larger._replace(pairs=round_up_to_fraction(self.pairs + extra_pairs, 1))
 
-    def words(ids: Tensor, rows: Spans) -> Tensor:
+
+def pack_batch(
+    source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, sizes: BatchSize, passes: int
+) -> PackedBatch:
+    """Return a packed batch of the given size, repeated `passes` times; sentences of padding fill it up.
+
+    These take the rows with empty sources, at the end of the batch or behind it.
+    """
+    extra = sizes.pairs - len(source)
+    if extra:
+        source, target_in, target_out = (
+            F.pad(ids, (0, 0, 0, extra), value=PAD) for ids in (source, target_in, target_out)
+        )
+        lengths = F.pad(lengths, (0, extra))
+    is_padding, targets = lengths == 0, target_lengths(target_in, target_out)
+    layouts = ((lengths, source.shape[1], sizes.source), (targets, target_in.shape[1], sizes.target))
+    source_layout, target_layout = (
+        make_ragged(
+            pad_lengths(side_lengths, is_padding, longest, num_tokens).repeat(passes), num_tokens * passes, longest
+        )
+        for side_lengths, longest, num_tokens in layouts
+    )
+
+    def words(ids: Tensor, rows: Ragged) -> Tensor:
         return rows.pack(ids.repeat(passes, 1))
 
-    return Batch(words(source, there), there, words(target_in, here), words(target_out, here), here)
+    return PackedBatch(
+        words(source, source_layout),
+        source_layout,
+        words(target_in, target_layout),
+        words(target_out, target_layout),
+        target_layout,
+    )
 
 
-def present(target_in: Tensor, target_out: Tensor) -> Tensor:
-    """The lengths B of targets: up to the last word of either, whatever stands before it."""
-    real = (target_in != PAD) | (target_out != PAD)
-    return (real * torch.arange(1, real.shape[1] + 1, device=real.device)).amax(1)
+def target_lengths(target_in: Tensor, target_out: Tensor) -> Tensor:
+    """Return the lengths (B,) of targets: up to the last token of input or output."""
+    is_token = (target_in != PAD) | (target_out != PAD)
+    return (is_token * torch.arange(1, is_token.shape[1] + 1, device=is_token.device)).amax(1)
 
 
-def roomy(sizes: Sizes, source: int, target: int) -> list[tuple[int, ...]]:
-    """Shapes in which all batches of such sizes have room; the two numbers are as `reach` has them."""
+def bucket_shapes(sizes: BatchSize, source: int, target: int) -> list[tuple[int, ...]]:
+    """Return the shapes that hold all batches of this size; source and target are bucket lengths."""
     return [(sizes.pairs, source), (sizes.pairs,), (sizes.pairs, target), (sizes.pairs, target)]
 
 
-def laid(lengths: Tensor, spare: Tensor, most: int, words: int) -> Tensor:
-    """Lengths B of sentences, and in the place of those that are spare so many that there are `words` in all."""
-    left = words - lengths.sum() - most * (spare.cumsum(0) - 1)
-    return torch.where(spare, left.clamp(0, most), lengths)
+def pad_lengths(lengths: Tensor, is_padding: Tensor, longest: int, num_tokens: int) -> Tensor:
+    """Return lengths (B,) where spare sentences are filled up, so that there are `words` tokens in all."""
+    remaining = num_tokens - lengths.sum() - longest * (is_padding.cumsum(0) - 1)
+    return torch.where(is_padding, remaining.clamp(0, longest), lengths)

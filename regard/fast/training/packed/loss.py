@@ -14,15 +14,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.console import log_message
-from regard.fast.cuda_graphs.buckets import reach
-from regard.fast.cuda_graphs.cache import LossRecorder
-from regard.fast.cuda_graphs.function import aliased
-from regard.fast.eligibility import EMBEDDING_PARTS, KNOWN, Listeners, Outline, here, precision, takes
-from regard.fast.selftest import succeeds
-from regard.fast.training.linear_cross_entropy import say_padded
-from regard.fast.training.packed.batch import Batch, Given, Sizes, Spans, packed, roomy
-from regard.fast.training.packed.ops import Parts
-from regard.fast.training.packed.ops_cpu import LEAN
+from regard.fast.cuda_graphs.buckets import bucket_length
+from regard.fast.cuda_graphs.cache import LossGraphCache
+from regard.fast.cuda_graphs.function import use_detached_parameters
+from regard.fast.eligibility import (
+    EMBEDDING_MODULES,
+    TRANSFORMER_MODULES,
+    HookMonitor,
+    ModelFingerprint,
+    compute_dtype,
+    has_kernel_dtype,
+    is_cpu_model,
+)
+from regard.fast.selftest import runs_without_error
+from regard.fast.training.linear_cross_entropy import log_padding
+from regard.fast.training.packed.batch import BatchSize, PackedBatch, PaddedBatch, Ragged, bucket_shapes, pack_batch
+from regard.fast.training.packed.ops import PackedOps
+from regard.fast.training.packed.ops_cpu import CPU_OPS
 from regard.models.base import Seq2Seq
 from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.models.vaswani2017 import (
@@ -37,8 +45,8 @@ from regard.models.vaswani2017 import (
 )
 from regard.nn import MultiHeadAttention
 
-FIRST = 50  # batches that go the readable way: compiling kernels takes seconds, and is not to make a short run longer
-OUTER: dict[str, type[nn.Module]] = {
+WARMUP_BATCHES = 50  # batches before kernels are compiled, which takes seconds
+OUTER_MODULES: dict[str, type[nn.Module]] = {
     "": Seq2Seq,
     "encoder": TransformerEncoder,
     "decoder": TransformerDecoder,
@@ -47,22 +55,22 @@ OUTER: dict[str, type[nn.Module]] = {
 }
 
 
-def covers(model: Seq2Seq) -> bool:
-    """Whether this is the Transformer that `stack` knows, without changed parts."""
+def is_supported(model: Seq2Seq) -> bool:
+    """Return whether the packed loss supports this model."""
     return find_obstacle(model) is None
 
 
 def find_obstacle(model: Seq2Seq) -> str | None:
-    """Return why `stack` cannot compute the loss of a model, or None if it can.
+    """Return why the packed loss does not support a model, or None.
 
-    Embeddings are called with one word a row, so they must be position-wise, as regard's own are.
+    Embeddings are called with one token per row, so they must be position-wise, as regard's own are.
     """
-    for path, kind in OUTER.items():
+    for path, kind in OUTER_MODULES.items():
         part = model.get_submodule(path)
         if type(part) is not kind:
             return f"{path or 'the model'} is of class {type(part).__name__}"
-    parts = within(model)[2:]
-    unknown = next((part for part in parts if type(part) not in KNOWN | EMBEDDING_PARTS), None)
+    parts = _list_replaced_modules(model)[2:]
+    unknown = next((part for part in parts if type(part) not in TRANSFORMER_MODULES | EMBEDDING_MODULES), None)
     if unknown is not None:
         path = next(path for path, part in model.named_modules() if part is unknown)
         return f"{path} is of class {type(unknown).__name__}"
@@ -74,8 +82,8 @@ def find_obstacle(model: Seq2Seq) -> str | None:
     return None if criterion is CrossEntropy else f"the criterion is of class {criterion.__name__}"
 
 
-def within(model: Seq2Seq) -> list[nn.Module]:
-    """List the modules that `stack` replaces, or calls with other shapes: encoder, decoder and their parts."""
+def _list_replaced_modules(model: Seq2Seq) -> list[nn.Module]:
+    """List the modules that are not called, or called with other shapes: encoder, decoder and their parts."""
     encoder, decoder = model.encoder, model.decoder
     assert isinstance(encoder, TransformerEncoder)
     assert isinstance(decoder, TransformerDecoder)
@@ -86,20 +94,20 @@ def within(model: Seq2Seq) -> list[nn.Module]:
     return [encoder, decoder, *(part for each in parts for part in each.modules())]
 
 
-class Packed:
-    """The loss of a batch, summed up; by the readable way where there is something that this one does not know."""
+class PackedLoss:
+    """Summed loss of a batch without padding; the reference loss for everything else."""
 
     def __init__(self) -> None:
-        self.recorder = LossRecorder()
+        self.graph_cache = LossGraphCache()
         self.batches = 0
-        self.tried: dict[torch.dtype, bool] = {}  # whether the kernels do, by precision
-        self.outline: Outline | None = None  # of the model that was last asked for
-        self.known: Listeners | None = None  # to what of it is stood in for, where `stack` knows it
-        self.has_said_why = False  # batches are padded
+        self.is_working: dict[torch.dtype, bool] = {}  # results of self-tests, by dtype
+        self.fingerprint: ModelFingerprint | None = None  # of the last model
+        self.hook_monitor: HookMonitor | None = None  # of its replaced modules, if it is supported
+        self.has_logged_padding = False
 
-    def __reduce__(self) -> tuple[type[Packed], tuple[()]]:
-        """A copy begins anew: recordings are of one model's weights, where these are."""
-        return Packed, ()
+    def __reduce__(self) -> tuple[type[PackedLoss], tuple[()]]:
+        """Copies start without CUDA graphs, which belong to the weights of one model."""
+        return PackedLoss, ()
 
     def __call__(
         self,
@@ -110,208 +118,236 @@ class Packed:
         target_out: Tensor,
         guide: Tensor | None,
     ) -> Tensor:
-        """A scalar."""
+        """Return the summed loss."""
         self.batches += model.training
-        given = (source, lengths, target_in, target_out)
-        found = self.quick(model, given) if guide is None else None
-        return default_loss_sum(model, source, lengths, target_in, target_out, guide) if found is None else found
+        padded_batch = (source, lengths, target_in, target_out)
+        loss_value = self._compute_fast(model, padded_batch) if guide is None else None
+        return (
+            default_loss_sum(model, source, lengths, target_in, target_out, guide) if loss_value is None else loss_value
+        )
 
-    def quick(self, model: Seq2Seq, given: Given) -> Tensor | None:
-        """By kernels, or on a CPU by parts for it; None where neither will do."""
-        known = self.knows(model)
-        if known is None:
-            if model.training and not self.has_said_why:
-                say_padded(find_obstacle(model) or "a module has a hook, or a method that is not its class's own")
-                self.has_said_why = True
+    def _compute_fast(self, model: Seq2Seq, padded_batch: PaddedBatch) -> Tensor | None:
+        """Return the loss by Triton kernels, or on a CPU by its own operations; None if neither is possible."""
+        fingerprint = self._find_supported_model(model)
+        if fingerprint is None:
+            if model.training and not self.has_logged_padding:
+                log_padding(find_obstacle(model) or "a module has a hook, or a method that is not its class's own")
+                self.has_logged_padding = True
             return None
-        if leans(model, known.weights):
-            return leanly(model, given)
-        ready = self.batches > FIRST and given[0].is_cuda and takes(known.weights)
-        fused = parts() if ready else None
-        return None if fused is None else self.packed(model, known, given, fused)
+        if _is_cpu_loss_supported(model, fingerprint.weights):
+            return _compute_cpu_loss(model, padded_batch)
+        is_ready = self.batches > WARMUP_BATCHES and padded_batch[0].is_cuda and has_kernel_dtype(fingerprint.weights)
+        ops = load_triton_ops() if is_ready else None
+        return None if ops is None else self._compute_packed(model, fingerprint, padded_batch, ops)
 
-    def knows(self, model: Seq2Seq) -> Outline | None:
-        """The model's, if it still is one that `stack` knows; recordings of what it was before are given up."""
-        if self.outline is None or not self.outline.fits(model):
-            known = Listeners(within(model)) if covers(model) else None
-            self.outline, self.known, self.recorder = Outline(model), known, LossRecorder()
-        same = self.known is not None and type(model.criterion) is CrossEntropy and not self.known.heard()
-        return self.outline if same else None
+    def _find_supported_model(self, model: Seq2Seq) -> ModelFingerprint | None:
+        """Return the fingerprint of a supported model, else None; graphs of a changed model are dropped."""
+        if self.fingerprint is None or not self.fingerprint.matches(model):
+            fingerprint = HookMonitor(_list_replaced_modules(model)) if is_supported(model) else None
+            self.fingerprint, self.hook_monitor, self.graph_cache = (
+                ModelFingerprint(model),
+                fingerprint,
+                LossGraphCache(),
+            )
+        is_unchanged = (
+            self.hook_monitor is not None
+            and type(model.criterion) is CrossEntropy
+            and not self.hook_monitor.has_hooks_or_overrides()
+        )
+        return self.fingerprint if is_unchanged else None
 
-    def packed(self, model: Seq2Seq, known: Outline, given: Given, fused: Parts) -> Tensor | None:
-        """Without padding; None where a source has no word, which is the readable way's to handle, or kernels fail."""
-        sizes, kind = counted(given, fused), precision(known.weights[0])
-        if sizes is None:
+    def _compute_packed(
+        self, model: Seq2Seq, fingerprint: ModelFingerprint, padded_batch: PaddedBatch, ops: PackedOps
+    ) -> Tensor | None:
+        """Return the loss on a GPU; None for empty sources, or if the kernels fail."""
+        size, dtype = _measure_batch(padded_batch, ops), compute_dtype(fingerprint.weights[0])
+        if size is None:
             return None
         r_drop = model.criterion.settings.r_drop if model.training else 0.0
-        learns = torch.is_grad_enabled() and model.training
+        is_training = torch.is_grad_enabled() and model.training
 
         def loss() -> Tensor:
-            return summed(model, packed(*given, sizes, 2 if r_drop else 1), r_drop, kind, fused)
+            return compute_packed_loss(model, pack_batch(*padded_batch, size, 2 if r_drop else 1), r_drop, dtype, ops)
 
-        if learns and kind not in self.tried:
-            self.tried[kind] = succeeds("training", lambda: there_and_back(model, loss))
-        if not self.tried.get(kind):
+        if is_training and dtype not in self.is_working:
+            self.is_working[dtype] = runs_without_error("training", lambda: _run_forward_backward(model, loss))
+        if not self.is_working.get(dtype):
             return None
-        found = self.recorded(model, known, given, sizes, r_drop, fused) if learns else None
-        return loss() if found is None else found
+        loss_value = (
+            self._compute_by_graph(model, fingerprint, padded_batch, size, r_drop, ops) if is_training else None
+        )
+        return loss() if loss_value is None else loss_value
 
-    def recorded(
-        self, model: Seq2Seq, known: Outline, given: Given, sizes: Sizes, r_drop: float, fused: Parts
+    def _compute_by_graph(
+        self,
+        model: Seq2Seq,
+        fingerprint: ModelFingerprint,
+        padded_batch: PaddedBatch,
+        size: BatchSize,
+        r_drop: float,
+        ops: PackedOps,
     ) -> Tensor | None:
-        """By a CUDA graph, where sizes like these have come before."""
-        source, target, kind = given[0].shape[1], given[2].shape[1], precision(known.weights[0])
-        alike, longest = sizes.rounded(source, target), (reach(source), reach(target))
+        """Return the loss by a CUDA graph if batches of similar size have come before, else None."""
+        source, target, dtype = (
+            padded_batch[0].shape[1],
+            padded_batch[2].shape[1],
+            compute_dtype(fingerprint.weights[0]),
+        )
+        bucket, max_lengths = size.round_up(source, target), (bucket_length(source), bucket_length(target))
 
-        def compute(given: Sequence[Tensor]) -> Tensor:
-            ids, lengths, target_in, target_out = given
-            batch = packed(ids, lengths, target_in, target_out, alike, 2 if r_drop else 1)
-            return summed(model, batch, r_drop, kind, fused)
+        def compute(padded_batch: Sequence[Tensor]) -> Tensor:
+            ids, lengths, target_in, target_out = padded_batch
+            batch = pack_batch(ids, lengths, target_in, target_out, bucket, 2 if r_drop else 1)
+            return compute_packed_loss(model, batch, r_drop, dtype, ops)
 
-        dropped = tuple([part.p * part.training for part in known.dropouts])
-        name = (alike, longest, kind, model.criterion.settings, dropped)
-        return self.recorder.loss(name, model, known.weights, compute, given, roomy(alike, *longest))
-
-
-def counted(given: Given, parts: Parts) -> Sizes | None:
-    """How much there is in a batch; None where a source has no word, or no target has."""
-    source, lengths, target_in, target_out = given
-    least, *words = parts.counts(lengths, target_in, target_out).tolist()
-    return Sizes(len(source), *words) if least and words[1] else None
-
-
-def leans(model: Seq2Seq, weights: Sequence[Tensor]) -> bool:
-    """Whether the parts for a CPU do, which know nothing of R-Drop."""
-    return here(weights) and not (model.training and model.criterion.settings.r_drop)
+        dropout_rates = tuple([part.p * part.training for part in fingerprint.dropouts])
+        key = (bucket, max_lengths, dtype, model.criterion.settings, dropout_rates)
+        return self.graph_cache.compute_loss(
+            key, model, fingerprint.weights, compute, padded_batch, bucket_shapes(bucket, *max_lengths)
+        )
 
 
-def leanly(model: Seq2Seq, given: Given) -> Tensor | None:
-    """The loss on a CPU."""
-    sizes = counted(given, LEAN)
-    if sizes is None:
+def _measure_batch(padded_batch: PaddedBatch, ops: PackedOps) -> BatchSize | None:
+    """Return the size of a batch; None if a source, or every target, is empty."""
+    source, lengths, target_in, target_out = padded_batch
+    shortest, *words = ops.count_tokens(lengths, target_in, target_out).tolist()
+    return BatchSize(len(source), *words) if shortest and words[1] else None
+
+
+def _is_cpu_loss_supported(model: Seq2Seq, weights: Sequence[Tensor]) -> bool:
+    return is_cpu_model(weights) and not (model.training and model.criterion.settings.r_drop)
+
+
+def _compute_cpu_loss(model: Seq2Seq, padded_batch: PaddedBatch) -> Tensor | None:
+    size = _measure_batch(padded_batch, CPU_OPS)
+    if size is None:
         return None
-    return summed(model, packed(*given, sizes, 1), 0.0, next(model.parameters()).dtype, LEAN)
+    return compute_packed_loss(model, pack_batch(*padded_batch, size, 1), 0.0, next(model.parameters()).dtype, CPU_OPS)
 
 
-def there_and_back(model: Seq2Seq, loss: Callable[[], Tensor]) -> None:
-    """A loss and all its gradients, which are nobody's."""
-    with aliased(model) as leaves:
+def _run_forward_backward(model: Seq2Seq, loss: Callable[[], Tensor]) -> None:
+    with use_detached_parameters(model) as leaves:
         torch.autograd.grad(loss(), leaves, allow_unused=True)
 
 
 @cache
-def parts() -> Parts | None:
-    """The fused parts, where there is Triton; where there is none, that is said once."""
+def load_triton_ops() -> PackedOps | None:
+    """Return the Triton operations, or None without Triton, which is logged once."""
     try:
-        from regard.fast.training.packed import ops_triton as fused
+        from regard.fast.training.packed import ops_triton
     except ImportError as error:
-        log_message(f"training goes without kernels of its own: {error}")
+        log_message(f"packed training: Triton kernels are not available: {error}")
         return None
-    return fused.FUSED
+    return ops_triton.TRITON_OPS
 
 
-class Flow:
-    """A stream of words through sub-layers: x as it is, and `read`, which the next sub-layer reads.
+class ResidualStream:
+    """Residual stream x through sub-layers, and the input of the next sub-layer.
 
-    With the norm before each sub-layer the stream is the sum, and the norm behind a link is that of the sub-layer
-    after; with the norm behind, it is its own, and the stream is what it gives.
+    Pre-norm: the stream is the sum, and the norm after a sub-layer is that of the next one. Post-norm: the stream is
+    the output of its own norm.
     """
 
     def __init__(
-        self, parts: Parts, x: Tensor, residuals: Sequence[Residual], last: nn.Module, kind: torch.dtype
+        self, ops: PackedOps, x: Tensor, residuals: Sequence[Residual], final_norm: nn.Module, dtype: torch.dtype
     ) -> None:
-        self.parts = parts
-        self.pre = isinstance(residuals[0], PreNorm)
+        self.ops = ops
+        self.is_pre_norm = isinstance(residuals[0], PreNorm)
         norms = [residual.norm for residual in residuals]
-        self.x, self.read = x, x.to(kind)
-        if self.pre:
-            first = norms.pop(0)
-            assert isinstance(last, nn.LayerNorm)
-            norms.append(last)
-            self.read = F.layer_norm(x, x.shape[1:], first.weight, first.bias, first.eps).to(kind)
-        self.after = iter(zip(residuals, norms, strict=True))
+        self.x, self.layer_input = x, x.to(dtype)
+        if self.is_pre_norm:
+            first_norm = norms.pop(0)
+            assert isinstance(final_norm, nn.LayerNorm)
+            norms.append(final_norm)
+            self.layer_input = F.layer_norm(x, x.shape[1:], first_norm.weight, first_norm.bias, first_norm.eps).to(
+                dtype
+            )
+        self.residuals_and_norms = iter(zip(residuals, norms, strict=True))
 
-    def leave(self, y: Tensor, bias: Tensor) -> None:
-        """A sub-layer gave y, which lacks its bias."""
-        residual, norm = next(self.after)
+    def add_sublayer(self, y: Tensor, bias: Tensor) -> None:
+        """Add the output y of a sub-layer, which lacks its bias."""
+        residual, norm = next(self.residuals_and_norms)
         dropout = residual.dropout.p if residual.dropout.training else 0.0
-        self.x, self.read = self.parts.add_norm(
-            self.x, y, bias, norm.weight, norm.bias, norm.eps, dropout, not self.pre
+        self.x, self.layer_input = self.ops.add_norm(
+            self.x, y, bias, norm.weight, norm.bias, norm.eps, dropout, not self.is_pre_norm
         )
 
-    def attended(self, heads: Tensor, attention: MultiHeadAttention) -> None:
-        """W^O of all heads."""
-        self.leave(self.parts.linear(heads, attention.out_proj.weight, None), attention.out_proj.bias)
+    def _add_attention(self, heads: Tensor, attention: MultiHeadAttention) -> None:
+        self.add_sublayer(self.ops.linear(heads, attention.out_proj.weight, None), attention.out_proj.bias)
 
-    def self_attention(self, attention: MultiHeadAttention, words: Spans, causal: bool) -> None:
-        """Each sentence over itself."""
-        qkv = self.parts.linear(self.read, attention.in_proj_weight, attention.in_proj_bias)
-        self.attended(self.parts.attend_self(qkv, words, attention.heads, causal), attention)
+    def self_attention(self, attention: MultiHeadAttention, words: Ragged, causal: bool) -> None:
+        """Attend within each sentence."""
+        qkv = self.ops.linear(self.layer_input, attention.in_proj_weight, attention.in_proj_bias)
+        self._add_attention(self.ops.self_attention(qkv, words, attention.heads, causal), attention)
 
-    def cross_attention(self, attention: MultiHeadAttention, kv: Tensor, words: Spans, source: Spans) -> None:
-        """Each sentence over its source, projected."""
+    def cross_attention(self, attention: MultiHeadAttention, kv: Tensor, words: Ragged, source: Ragged) -> None:
+        """Attend from each sentence to its projected source."""
         size = attention.size
-        q = self.parts.linear(self.read, attention.in_proj_weight[:size], attention.in_proj_bias[:size])
-        self.attended(self.parts.attend(q, kv, words, source, attention.heads), attention)
+        q = self.ops.linear(self.layer_input, attention.in_proj_weight[:size], attention.in_proj_bias[:size])
+        self._add_attention(self.ops.cross_attention(q, kv, words, source, attention.heads), attention)
 
     def feed_forward(self, network: nn.Sequential) -> None:
-        """Word by word."""
-        first, _, second = network
-        assert isinstance(first, nn.Linear)
+        """Apply the feed-forward network."""
+        first_norm, _, second = network
+        assert isinstance(first_norm, nn.Linear)
         assert isinstance(second, nn.Linear)
-        self.leave(self.parts.feed_forward(self.read, first.weight, first.bias, second.weight), second.bias)
+        self.add_sublayer(
+            self.ops.feed_forward(self.layer_input, first_norm.weight, first_norm.bias, second.weight), second.bias
+        )
 
 
-def embedded(embedding: TransformerEmbedding, ids: Tensor, words: Spans) -> Tensor:
-    """Ids N -> N,size: each word is a row of its own, that begins at its place."""
-    x: Tensor = embedding(ids[:, None], words.places)
+def _embed(embedding: TransformerEmbedding, ids: Tensor, words: Ragged) -> Tensor:
+    """Embed ids (N,) as (N, size): each token is a row that starts at its position."""
+    x: Tensor = embedding(ids[:, None], words.positions)
     return x[:, 0]
 
 
-def encoded(encoder: TransformerEncoder, ids: Tensor, words: Spans, parts: Parts, kind: torch.dtype) -> Tensor:
-    """Ids N -> the memory N,size."""
+def encode(encoder: TransformerEncoder, ids: Tensor, words: Ragged, ops: PackedOps, dtype: torch.dtype) -> Tensor:
+    """Encode ids (N,) as a memory (N, size)."""
     layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
     residuals = [link for layer in layers for link in (layer.around_attention, layer.around_feedforward)]
-    flow = Flow(parts, embedded(encoder.embedding, ids, words), residuals, encoder.norm, kind)
+    stream = ResidualStream(ops, _embed(encoder.embedding, ids, words), residuals, encoder.norm, dtype)
     for layer in layers:
-        flow.self_attention(layer.attention, words, causal=False)
-        flow.feed_forward(layer.feedforward)
-    return flow.read
+        stream.self_attention(layer.attention, words, causal=False)
+        stream.feed_forward(layer.feedforward)
+    return stream.layer_input
 
 
-def decoded(
-    decoder: TransformerDecoder, memory: Tensor, source: Spans, ids: Tensor, words: Spans, parts: Parts
+def _decode(
+    decoder: TransformerDecoder, memory: Tensor, source: Ragged, ids: Tensor, words: Ragged, ops: PackedOps
 ) -> Tensor:
-    """Ids N over a memory M,size -> what the output layer reads, N,size."""
+    """Return the input of the output layer (N, size), for ids (N,) over a memory (M, size)."""
     layers = decoder.decoder_layers()
     residuals = [
         link
         for layer in layers
         for link in (layer.around_attention, layer.around_cross_attention, layer.around_feedforward)
     ]
-    flow = Flow(parts, embedded(decoder.embedding, ids, words), residuals, decoder.norm, memory.dtype)
-    for layer, kv in zip(layers, projected(layers, memory, parts), strict=True):
-        flow.self_attention(layer.attention, words, causal=True)
-        flow.cross_attention(layer.cross_attention, kv, words, source)
-        flow.feed_forward(layer.feedforward)
-    return flow.read
+    stream = ResidualStream(ops, _embed(decoder.embedding, ids, words), residuals, decoder.norm, memory.dtype)
+    for layer, kv in zip(layers, _project_memory(layers, memory, ops), strict=True):
+        stream.self_attention(layer.attention, words, causal=True)
+        stream.cross_attention(layer.cross_attention, kv, words, source)
+        stream.feed_forward(layer.feedforward)
+    return stream.layer_input
 
 
-def projected(layers: Sequence[DecoderLayer], memory: Tensor, parts: Parts) -> tuple[Tensor, ...]:
-    """Keys and values of the source for each layer, M,2·size."""
+def _project_memory(layers: Sequence[DecoderLayer], memory: Tensor, ops: PackedOps) -> tuple[Tensor, ...]:
+    """Return keys and values of the source for each layer, (M, 2·size)."""
     attentions = [layer.cross_attention for layer in layers]
     weight = torch.cat([attention.in_proj_weight[attention.size :] for attention in attentions])
     bias = torch.cat([attention.in_proj_bias[attention.size :] for attention in attentions])
-    return parts.linear(memory, weight, bias).chunk(len(layers), 1)
+    return ops.linear(memory, weight, bias).chunk(len(layers), 1)
 
 
-def summed(model: Seq2Seq, batch: Batch, r_drop: float, kind: torch.dtype, parts: Parts) -> Tensor:
-    """The loss of a batch, summed up; R-Drop's second pass is the second half of it."""
+def compute_packed_loss(
+    model: Seq2Seq, batch: PackedBatch, r_drop: float, dtype: torch.dtype, ops: PackedOps
+) -> Tensor:
+    """Return the summed loss of a batch; R-Drop's second pass is its second half."""
     encoder, decoder = model.encoder, model.decoder
     assert isinstance(encoder, TransformerEncoder)
     assert isinstance(decoder, TransformerDecoder)
     with torch.autocast(batch.source.device.type, enabled=False):
-        memory = encoded(encoder, batch.source, batch.there, parts, kind)
-        h = decoded(decoder, memory, batch.there, batch.target_in, batch.here, parts)
+        memory = encode(encoder, batch.source, batch.source_layout, ops, dtype)
+        h = _decode(decoder, memory, batch.source_layout, batch.target_in, batch.target_layout, ops)
         smoothing = model.criterion.settings.label_smoothing
-        return parts.losses(h, decoder.output.weight, None, batch.target_out, smoothing, r_drop)
+        return ops.cross_entropy(h, decoder.output.weight, None, batch.target_out, smoothing, r_drop)

@@ -10,44 +10,44 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.fast.training.linear_cross_entropy import LinearCrossEntropy
-from regard.fast.training.packed.batch import Spans, present
+from regard.fast.training.packed.batch import Ragged, target_lengths
 from regard.special_tokens import PAD
 
 
 class Linear(Protocol):
-    """X Wᵀ + b, or X Wᵀ."""
+    """x Wᵀ + b, or x Wᵀ."""
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """X N,I; weight O,I -> N,O."""
+        """Multiply x (N, I) by weight (O, I) -> (N, O)."""
         ...
 
 
 class FeedForward(Protocol):
-    """max(0, x W_1 + b_1) W_2 (Vaswani 2017, eq. 2), all but b_2."""
+    """max(0, x W_1 + b_1) W_2 (Vaswani 2017, eq. 2), without b_2."""
 
     def __call__(self, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
-        """X N,size -> N,size."""
+        """Transform x (N, size) -> (N, size)."""
         ...
 
 
-class Attend(Protocol):
+class CrossAttention(Protocol):
     """softmax(Q Kᵀ / √d_k) V of each sentence and head (eq. 1)."""
 
-    def __call__(self, q: Tensor, kv: Tensor, queries: Spans, keys: Spans, heads: int) -> Tensor:
-        """Q N,size; keys and values M,2·size -> N,size."""
+    def __call__(self, q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
+        """Attend with q (N, size) over keys and values (M, 2·size) -> (N, size)."""
         ...
 
 
-class AttendSelf(Protocol):
-    """The same of each sentence with itself."""
+class SelfAttention(Protocol):
+    """Attention of each sentence within itself."""
 
-    def __call__(self, qkv: Tensor, words: Spans, heads: int, causal: bool) -> Tensor:
-        """Queries, keys and values N,3·size -> N,size."""
+    def __call__(self, qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tensor:
+        """Attend with queries, keys and values (N, 3·size) -> (N, size)."""
         ...
 
 
 class AddNorm(Protocol):
-    """A link around a sub-layer and the norm behind it: s = x + dropout(y + b), LayerNorm(s)."""
+    """Residual connection and the norm that follows: s = x + dropout(y + b), LayerNorm(s)."""
 
     def __call__(
         self,
@@ -60,100 +60,105 @@ class AddNorm(Protocol):
         dropout: float,
         post: bool,
     ) -> tuple[Tensor, Tensor]:
-        """X, the stream, and y N,size -> s, or with `post` its norm, as precisely as x; and its norm as y."""
+        """Return s, or with `post` its norm in the dtype of x; and its norm in the dtype of y.
+
+        Args:
+            x: residual stream (N, size).
+            y: output of a sub-layer (N, size).
+            bias: bias of the sub-layer.
+            weight: weight of the norm.
+            shift: bias of the norm.
+        """
         ...
 
 
-class Counts(Protocol):
-    """How much there is in a batch."""
+class CountTokens(Protocol):
+    """Size of a batch."""
 
     def __call__(self, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
-        """Lengths B and targets B,T -> the least of the lengths, their sum, and the sum of the targets' lengths."""
+        """Return the minimum and sum of lengths (B,), and the sum of the lengths of targets (B, T)."""
         ...
 
 
-class Parts(NamedTuple):
-    """One of each."""
+class PackedOps(NamedTuple):
+    """An implementation of all operations."""
 
     linear: Linear
     feed_forward: FeedForward
-    attend: Attend
-    attend_self: AttendSelf
+    cross_attention: CrossAttention
+    self_attention: SelfAttention
     add_norm: AddNorm
-    losses: LinearCrossEntropy
-    counts: Counts
+    cross_entropy: LinearCrossEntropy
+    count_tokens: CountTokens
 
 
-# Not cuDNN's: it plans anew for every shape, which takes longer than a whole update.
-KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+# Not cuDNN's: it plans for every new shape, which takes longer than a whole update.
+SDPA_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """X Wᵀ + b, counted as precisely as x is."""
+    """Compute x Wᵀ + b in the dtype of x."""
     return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
-    """max(0, x W_1 + b_1) W_2."""
+    """Compute max(0, x W_1 + b_1) W_2."""
     return linear(F.relu(linear(x, W_1, b_1)), W_2, None)
 
 
-def attend(q: Tensor, kv: Tensor, queries: Spans, keys: Spans, heads: int) -> Tensor:
-    """Over the source."""
+def cross_attention(q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
+    """Attend over the source."""
     k, v = kv.chunk(2, 1)
-    return padded(q, k, v, queries, keys, heads, causal=False)
+    return _attend_padded(q, k, v, queries, keys, heads, causal=False)
 
 
-def attend_self(qkv: Tensor, words: Spans, heads: int, causal: bool) -> Tensor:
-    """Over the sentence's own words; `causal`: those up to each."""
+def self_attention(qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tensor:
+    """Attend within sentences; `causal`: to earlier tokens only."""
     q, k, v = qkv.chunk(3, 1)
-    return padded(q, k, v, words, words, heads, causal)
+    return _attend_padded(q, k, v, words, words, heads, causal)
 
 
-def padded(q: Tensor, k: Tensor, v: Tensor, queries: Spans, keys: Spans, heads: int, causal: bool) -> Tensor:
-    """Attention of sentences side by side, as PyTorch's takes them.
+def _attend_padded(q: Tensor, k: Tensor, v: Tensor, queries: Ragged, keys: Ragged, heads: int, causal: bool) -> Tensor:
+    """Attend over padded sentences with PyTorch's kernels; empty sources give zeros, where a softmax would give NaN."""
 
-    Over a source without words, which is one of padding, it gives zeros: over nothing it would be no number.
-    """
-
-    def split(x: Tensor, spans: Spans) -> Tensor:
+    def split(x: Tensor, spans: Ragged) -> Tensor:
         rows = spans.pad(x)
         return rows.view(*rows.shape[:2], heads, -1).transpose(1, 2)
 
-    places = torch.arange(keys.longest, device=q.device)
-    seen = (places < keys.starts.diff().clamp(min=1)[:, None])[:, None, None]  # B,1,1,S
+    positions = torch.arange(keys.max_length, device=q.device)
+    mask = (positions < keys.cu_seqlens.diff().clamp(min=1)[:, None])[:, None, None]  # (B, 1, 1, S)
     if causal:
-        seen = seen & (places <= places[:, None])
-    with sdpa_kernel(KERNELS):
-        found = F.scaled_dot_product_attention(split(q, queries), split(k, keys), split(v, keys), seen)
-    return queries.pack(found.transpose(1, 2).flatten(2))
+        mask = mask & (positions <= positions[:, None])
+    with sdpa_kernel(SDPA_BACKENDS):
+        context = F.scaled_dot_product_attention(split(q, queries), split(k, keys), split(v, keys), mask)
+    return queries.pack(context.transpose(1, 2).flatten(2))
 
 
 def add_norm(
     x: Tensor, y: Tensor, bias: Tensor, weight: Tensor, shift: Tensor, epsilon: float, dropout: float, post: bool
 ) -> tuple[Tensor, Tensor]:
-    """The stream behind a sub-layer, and what the next one reads."""
+    """Return the residual stream after a sub-layer, and the input of the next one."""
     s = x + F.dropout(y + bias.to(y.dtype), dropout).to(x.dtype)
     n = F.layer_norm(s, s.shape[1:], weight, shift, epsilon)
     return n if post else s, n.to(y.dtype)
 
 
-def losses(
+def cross_entropy(
     h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> Tensor:
-    """Σ −log p(y), smoothed; with R-Drop half of that, and α/4 · Σ [KL(p‖q) + KL(q‖p)] of the two halves of h."""
+    """Return Σ −log p(y), smoothed; with R-Drop half of it plus α/4 · Σ [KL(p‖q) + KL(q‖p)] of two halves of h."""
     logits = linear(h, weight, bias).to(torch.promote_types(h.dtype, torch.float32))
     total = F.cross_entropy(logits, targets, ignore_index=PAD, reduction="sum", label_smoothing=smoothing)
     if not r_drop:
         return total
     p, q = logits.log_softmax(-1).chunk(2)
-    apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)
-    return total / 2 + r_drop / 4 * apart.masked_fill(targets.chunk(2)[0] == PAD, 0.0).sum()
+    divergence = ((p.exp() - q.exp()) * (p - q)).sum(-1)
+    return total / 2 + r_drop / 4 * divergence.masked_fill(targets.chunk(2)[0] == PAD, 0.0).sum()
 
 
-def counts(lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
-    """How much there is."""
-    return torch.stack((lengths.min(), lengths.sum(), present(target_in, target_out).sum()))
+def count_tokens(lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
+    """Return the shortest source length, and the sums of source and target lengths."""
+    return torch.stack((lengths.min(), lengths.sum(), target_lengths(target_in, target_out).sum()))
 
 
-PLAIN = Parts(linear, feed_forward, attend, attend_self, add_norm, losses, counts)
+TORCH_OPS = PackedOps(linear, feed_forward, cross_attention, self_attention, add_norm, cross_entropy, count_tokens)

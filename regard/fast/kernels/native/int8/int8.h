@@ -2,7 +2,7 @@
 
 /* VNNI of AVX-512 or of AVX, or SDOT; PLAIN spells the former out, so that it can be tested on any processor. */
 #if !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && !defined(__ARM_FEATURE_DOTPROD) && !defined(PLAIN)
-#error this processor, or its compiler, has no products of bytes
+#error this CPU, or its compiler, has no int8 dot products
 #endif
 
 #include "../simd.h"
