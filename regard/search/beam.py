@@ -228,13 +228,13 @@ class Selector(Protocol):
         ...
 
 
+@dataclass
 class TopKSelector:
     """Selects the best continuations, as many as hypotheses of the sentence have not ended yet."""
 
-    def __init__(self, width: int, n_best: int) -> None:
-        self.width = width
-        self.n_best = n_best
-        self.initial_width = 1  # all rows of a sentence would begin as the same hypothesis
+    width: int
+    n_best: int
+    initial_width = 1  # all rows of a sentence would begin as the same hypothesis
 
     def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
         """See `Selector`."""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 import torch.distributed as dist
@@ -22,10 +21,6 @@ from torch.nn.parallel import DistributedDataParallel
 from regard.data.dataset import Batch
 from regard.errors import UserError
 from regard.models import Model
-
-if TYPE_CHECKING:  # slow to import, and needed for sharded tensors only
-    from torch.distributed.tensor import DTensor
-
 
 _WORLD_SIZE_VARIABLE, _LOCAL_RANK_VARIABLE, _LOCAL_WORLD_SIZE_VARIABLE = "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
 _RESTART_COUNT_VARIABLE = "TORCHELASTIC_RESTART_COUNT"
@@ -170,17 +165,14 @@ def apply_fsdp(model_with_loss: ModelWithLoss, distributed: DistributedContext, 
 
 def gather_full_tensor(tensor: Tensor) -> Tensor:
     """Return a sharded tensor in full, on the CPU; a collective call. Other tensors are returned unchanged."""
-    return tensor.full_tensor().cpu() if _is_dtensor(tensor) else tensor
+    return tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
 
 
 def take_local_shard(tensor: Tensor, like: Tensor) -> Tensor:
     """Return this rank's shard of a full tensor, sharded like `like`."""
-    if _is_dtensor(like):
-        from torch.distributed.tensor import distribute_tensor
+    if not hasattr(like, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import DTensor, distribute_tensor  # slow to import
 
-        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
-    return tensor
-
-
-def _is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    return hasattr(tensor, "full_tensor")
+    assert isinstance(like, DTensor)
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
