@@ -52,7 +52,7 @@ class BahdanauDecoder(StepwiseDecoder):
     def __init__(self, settings: BahdanauSettings, target_size: int, attention: Attention | None = None) -> None:
         super().__init__()
         word_size, memory_size = settings.embedding_size, settings.memory_size
-        output = DeepOutput(settings, memory_size, target_size)
+        output = DeepOutput(settings, memory_size, target_size)  # this order decides the weights of a seed
         self.embedding = settings.make_embedding(target_size)
         self.attention = attention or settings.make_attention()
         self.recurrent = settings.make_recurrent(word_size + memory_size)

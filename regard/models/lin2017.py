@@ -36,7 +36,7 @@ class LinClassifier(Classifier):
 
     def __init__(self, settings: LinSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
         super().__init__(criterion)
-        recurrent = settings.make_encoder(settings.embedding_size)
+        recurrent = settings.make_encoder(settings.embedding_size)  # this order decides the weights of a seed
         width, has_attention = recurrent.output_size, settings.pooling == "attention"
         perceptron = nn.Sequential(
             nn.Dropout(settings.dropout),

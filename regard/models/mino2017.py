@@ -42,6 +42,7 @@ class KeyValueEncoder(Encoder):
 
     def __init__(self, settings: MinoSettings, source_size: int) -> None:
         super().__init__()
+        # This order decides the weights of a seed.
         project = nn.Linear(settings.annotation_size, 2 * settings.memory_size, bias=False)
         self.encoder = RecurrentEncoder(settings, source_size)
         self.project = project

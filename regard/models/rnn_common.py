@@ -1,4 +1,4 @@
-"""Common parts of the recurrent models: settings, encoder, bridge, attention builders, deep output, unrolling."""
+"""Common parts of the recurrent models: settings, encoder, bridge, deep output, unrolling."""
 
 from __future__ import annotations
 
@@ -12,21 +12,12 @@ from torch import Tensor, nn
 from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models.base import Decoded, Decoder, Encoded, Encoder, log_probs
 from regard.models.plugins import find_score
+from regard.nn import ElmanCell, GRUCell, LSTMCell, Recurrent, State, hidden_state, state_tensors
 from regard.nn.alignments import Alignment, Global, LocalMonotonic, LocalPredictive
 from regard.nn.attention import Attention
 from regard.nn.coverage import Coverage, LinguisticCoverage, NeuralCoverage
 from regard.nn.memory import Attended, Memory, concat_steps, prefix_mask
-from regard.nn.recurrent import (
-    Cell,
-    ElmanCell,
-    GRUCell,
-    LSTMCell,
-    Recurrent,
-    State,
-    hidden_state,
-    reverse_sequences,
-    state_tensors,
-)
+from regard.nn.recurrent import Cell, reverse_sequences
 from regard.nn.scores import Score, compute_projected_size, make_score
 from regard.special_tokens import PAD
 
@@ -208,6 +199,7 @@ class RecurrentEncoder(Encoder):
 
     def __init__(self, settings: RecurrentSettings, source_size: int) -> None:
         super().__init__()
+        # This order decides the weights of a seed.
         recurrent = settings.make_recurrent(settings.embedding_size, settings.bidirectional)
         self.embedding = settings.make_embedding(source_size)
         self.recurrent = recurrent

@@ -80,7 +80,7 @@ class XuDecoder(StepwiseDecoder):
         word_size, memory_size = settings.embedding_size, settings.memory_size
         self.embedding = settings.make_embedding(target_size)
         self.attention = attention
-        output = XuOutput(settings, target_size)
+        output = XuOutput(settings, target_size)  # this order decides the weights of a seed
         self.recurrent = settings.make_recurrent(word_size + memory_size)
         self.bridge = settings.make_bridge(memory_size)
         self.output = output

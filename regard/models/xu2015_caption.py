@@ -135,6 +135,7 @@ class ImageEncoder(Encoder):
     def __init__(self, settings: ImageEncoderSettings, feature_size: int) -> None:
         super().__init__()
         size, self.max_side = settings.memory_size, settings.max_side
+        # This order decides the weights of a seed.
         convolutions = [SpatialConv(size) for _ in range(settings.neighbours)]
         # `auto` is a CNN until the data turn out to be extracted features.
         has_cnn = settings.backbone != "none"

@@ -35,7 +35,7 @@ class YangClassifier(Classifier):
 
     def __init__(self, settings: YangSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
         super().__init__(criterion)
-        recurrent = settings.make_encoder(settings.embedding_size)
+        recurrent = settings.make_encoder(settings.embedding_size)  # this order decides the weights of a seed
         width = recurrent.output_size
         sentence_encoder = settings.make_encoder(width)
         self.embedding = settings.make_embedding(source_size)
