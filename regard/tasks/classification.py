@@ -97,7 +97,7 @@ class ClassificationVocabulary(NamedTuple):
     @property
     def sizes(self) -> tuple[int, int]:
         """Number of tokens and of labels."""
-        return self.encoder.tokenizer.vocab_size, self.labels.num_labels
+        return self.encoder.tokenizer.vocab_size, len(self.labels.names)
 
     def describe(self) -> str:
         """Return the numbers of tokens and labels as text."""
@@ -236,7 +236,7 @@ class ClassificationPredictor(Predictor):
         """Convert a model output to label names, probabilities and attention over tokens."""
         encoder, labels = self.vocabulary.encoder, self.vocabulary.labels
         probabilities = dict(zip(labels.names, np.exp(output.log_probs).tolist(), strict=True))
-        label = labels.find_name(int(output.log_probs.argmax()))
+        label = labels.names[int(output.log_probs.argmax())]
         tokens = [encoder.tokenizer.convert_ids_to_tokens(sentence) for sentence in ids]
         if not encoder.is_hierarchical:
             flat = [token for sentence in tokens for token in sentence]
@@ -251,15 +251,15 @@ class ClassificationPredictor(Predictor):
         """Return accuracy, macro-F1, loss, precision, recall and F1 of each label, and the confusion matrix."""
         dataset = self.vocabulary.make_dataset(_read_nonempty(paths, self.data, "score on"))
         scores = np.stack([output.log_probs for output in self.run_model(dataset)])
-        confusion, find_name = _count_confusions(scores, dataset), self.vocabulary.labels.find_name
+        confusion, names = _count_confusions(scores, dataset), self.vocabulary.labels.names
         return {
             "texts": len(dataset),
             "accuracy": confusion.accuracy,
             "macro_f1": confusion.macro_f1,
             "loss": _compute_cross_entropy(scores, dataset.labels),
-            "labels": {find_name(id): confusion.compute_label_scores(id)._asdict() for id in confusion.labels},
+            "labels": {names[id]: confusion.compute_label_scores(id)._asdict() for id in confusion.labels},
             "confusion": {
-                find_name(id): {find_name(other): count for other, count in row.items()}
+                names[id]: {names[other]: count for other, count in row.items()}
                 for id, row in confusion.rows_by_gold_label.items()
             },
         }
@@ -352,8 +352,8 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         """Train a tokenizer on the training texts; labels include those of texts that are held out."""
         held_out = () if config.data.dev else split.dev
         labels = LabelVocabulary(example.label for example in (*split.train, *held_out))
-        if labels.num_labels < 2:
-            raise UserError(f"every text has the label {labels.find_name(0)!r}: a classifier needs at least two labels")
+        if len(labels.names) < 2:
+            raise UserError(f"every text has the label {labels.names[0]!r}: a classifier needs at least two labels")
         lines = [" ".join(example.text.split()) for example in split.train]
         return _make_vocabulary(train_tokenizer(config.text, lambda: lines), labels, config)
 

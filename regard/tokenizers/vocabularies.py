@@ -46,20 +46,11 @@ class LabelVocabulary:
         """Write one label a line; the line number, counted from 0, is the id."""
         path.write_bytes("".join(name + "\n" for name in self.names).encode("utf-8"))
 
-    @property
-    def num_labels(self) -> int:
-        """Number of labels."""
-        return len(self.names)
-
     def find_id(self, name: str) -> int:
         """Return the id of a label; raise a UserError if the vocabulary does not contain it."""
         if name not in self.ids:
             raise UserError(f"there is no label {short_repr(name)}{format_suggestion(name, self.names[:100])}")
         return self.ids[name]
-
-    def find_name(self, id: int) -> str:
-        """Return the label of an id."""
-        return self.names[id]
 
 
 def is_valid_label(name: str) -> bool:
