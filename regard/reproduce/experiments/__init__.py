@@ -71,7 +71,8 @@ PRESETS = _read_yaml("presets.yaml")  # recipe keys by corpus
 def load_experiment(name: str) -> Experiment:
     """Read the experiment in `experiments/NAME.yaml`."""
     declaration = _read_yaml(f"experiments/{name}.yaml")
-    defaults: dict[str, Any] = {key: declaration.pop(key) for key in ("corpora", "trainings") if key in declaration}
+    corpora, trainings = declaration.pop("corpora", []), declaration.pop("trainings", [{}])
+    defaults = {"corpora": corpora, "trainings": trainings, "changes": {}}
     declaration |= {
         "rows": partial(_build_rows, declaration["rows"], defaults),
         "measure": MEASURES[declaration["measure"]],
@@ -85,7 +86,7 @@ def _build_rows(rows: Mapping[str, Any], defaults: Mapping[str, Any], scale: str
     """Return the rows of an experiment at a scale, with the trainings of each."""
     built = []
     for name, row in _select_scale(rows, scale).items():
-        model = {"changes": {}, "trainings": [{}], "corpora": [], **_select_scale(defaults, scale), **row}
+        model = {**_select_scale(defaults, scale), **row}
         trainings = []
         for training in model["trainings"]:
             one = {**model, **training, "changes": {**model["changes"], **training.get("changes", {})}}

@@ -3,7 +3,7 @@
 The order of a clause is subject, verb, objects, manner, place, time.
 """
 
-from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Modal, Noun, Pronoun, Verb
+from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Modal, Pronoun, Verb
 from regard.synthetic.grammar.syntax import (
     Clause,
     CoordinatedPhrase,
@@ -20,32 +20,27 @@ _AUXILIARIES = {  # present and past by person
 }
 
 
-def inflect_article(determiner: str, plural: bool, following: str) -> str:
+def _inflect_article(determiner: str, plural: bool, following: str) -> str:
     """Return the determiner as it is written before the following word."""
     if determiner == "a":
         return "an" if following[0] in "aeiou" else "a"
     return "these" if determiner == "this" and plural else determiner
 
 
-def inflect_noun(word: Noun, plural: bool) -> str:
-    """Return the singular or plural form of the noun."""
-    return word.english_plural if plural else word.english
-
-
-def inflect_auxiliary(infinitive: str, person: str, past: bool) -> str:
+def _inflect_auxiliary(infinitive: str, person: str, past: bool) -> str:
     """Return a form of be, have or do."""
     return _AUXILIARIES[infinitive][person][past]
 
 
-def inflect_modal(word: Modal, person: str) -> str:
+def _inflect_modal(word: Modal, person: str) -> str:
     """Return the form of the modal that agrees with its subject."""
     return word.english_third if person == "3" else word.english
 
 
-def inflect_verb(verb: Verb, past: bool, person: str) -> str:
+def _inflect_verb(verb: Verb, past: bool, person: str) -> str:
     """Return the finite form of the verb itself."""
     if verb.frame == "be":
-        return inflect_auxiliary("be", person, past)
+        return _inflect_auxiliary("be", person, past)
     return verb.english[2] if past else verb.english[1 if person == "3" else 0]
 
 
@@ -58,9 +53,10 @@ def realize_english_phrase(nominal: Nominal, path: str, objective: bool = False)
         return [*left, ("and", (path + ".and",)), *realize_english_phrase(nominal.right, path + ".right")]
     words: list[Token] = [("very", (path + ".very",))] if nominal.very else []
     words += [(word.english, (f"{path}.{index}",)) for index, word in enumerate(nominal.adjectives)]
-    words.append((inflect_noun(nominal.noun, nominal.plural), (path + ".noun",)))
+    noun = nominal.noun.english_plural if nominal.plural else nominal.noun.english
+    words.append((noun, (path + ".noun",)))
     if nominal.determiner:
-        words.insert(0, (inflect_article(nominal.determiner, nominal.plural, words[0][0]), (path + ".the",)))
+        words.insert(0, (_inflect_article(nominal.determiner, nominal.plural, words[0][0]), (path + ".the",)))
     if nominal.owner:
         words += [("of", (path + ".owner.case",)), *realize_english_phrase(nominal.owner, path + ".owner")]
     if nominal.companion:
@@ -94,20 +90,20 @@ def _realize_english_verb(clause: Clause, path: str, inverted: bool) -> tuple[li
     denial: list[Token] = [("not", (path + ".not",))] if clause.negated else []
     base: list[Token] = [(verb.english[0], verb_path)]
     needs_do = clause.negated or inverted
-    do: Token = (inflect_auxiliary("do", person, clause.is_past), helper_path)
+    do: Token = (_inflect_auxiliary("do", person, clause.is_past), helper_path)
     if modal and modal.base:
-        want = modal.base if needs_do else inflect_modal(modal, person)
+        want = modal.base if needs_do else _inflect_modal(modal, person)
         return [do] if needs_do else [], denial, [(want, helper_path), ("to", helper_path), *base]
     if modal and modal.english == "can" and clause.negated:
         return [("cannot", (*helper_path, path + ".not"))], [], base
     if modal:
-        return [(inflect_modal(modal, person), helper_path)], denial, base
+        return [(_inflect_modal(modal, person), helper_path)], denial, base
     if clause.tense in {"perfect", "pluperfect"}:
-        have: Token = (inflect_auxiliary("have", person, clause.is_past), helper_path)
+        have: Token = (_inflect_auxiliary("have", person, clause.is_past), helper_path)
         return [have], denial, [(verb.english[3], verb_path)]
     if clause.tense == "future":
         return [("will", helper_path)], denial, base
-    finite: Token = (inflect_verb(verb, clause.is_past, person), verb_path)
+    finite: Token = (_inflect_verb(verb, clause.is_past, person), verb_path)
     if verb.frame == "be":
         return [finite], denial, []
     return ([do], denial, base) if needs_do else ([], [], [finite])
