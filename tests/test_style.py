@@ -16,7 +16,7 @@ from regard.cli.app import app
 
 PACKAGE = Path(__file__).parent.parent / "regard"
 FILES = sorted(PACKAGE.rglob("*.py"))
-PENDING = ("serve",)  # packages whose names still have to be changed
+PENDING: tuple[str, ...] = ()  # packages whose names still have to be changed
 
 
 def _split_words(text: str) -> frozenset[str]:
@@ -57,7 +57,7 @@ SHARED_NAMES = _split_words(
     make_batch make_attention_lines make_image_overlay num_rows num_targets num_tokens parse_json_input parse_lines
     read_inputs release_memory split_into to_dict to_text trim_padding vocabulary_layers expand_beams reorder_beams
     keep_rows concat_states hidden_states step_from_embedding embedding_size apply_bpe_dropout parts record split
-    loss_sum loss_count losses router search describe sizes validate run_batch load_dev_set write_synthetic_corpus
+    loss_sum loss_count losses make_router search describe sizes validate run_batch load_dev_set write_synthetic_corpus
     read_examples measure_length make_split_pair explain_too_few learn_vocabulary load_vocabulary make_training_set
     make_dev_set make_dev_example compute_logits is_supported linear feed_forward self_attention cross_attention
     add_norm count_tokens cross_entropy lstm_gates

@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from regard.cli.options import expand_options, read_two_column_file
 from regard.errors import UserError
-from regard.serve.access.api_keys import Key, Keys
+from regard.serve.access.api_keys import ApiKey, ApiKeyStore
 from regard.serve.settings import Settings
 
 
@@ -73,7 +73,7 @@ def add(
 
     Example: regard keys add "the wiki" --req-limit 120 --char-limit 5000
     """
-    key = Keys.made(file).add(
+    key = ApiKeyStore.create(file).add(
         note,
         req_limit=req_limit,
         hourly_req_limit=hourly_req_limit,
@@ -89,14 +89,14 @@ def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
 
     Example: regard keys list --keys keys.db
     """
-    rows = [HEADER, *map(_format_key_row, Keys(file).list())]
+    rows = [HEADER, *map(_format_key_row, ApiKeyStore(file).list())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
         typer.echo("  ".join(padded).rstrip())
 
 
-def _format_key_row(key: Key) -> tuple[str, ...]:
+def _format_key_row(key: ApiKey) -> tuple[str, ...]:
     limits = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
     return key.id, key.made, *("-" if limit is None else str(limit) for limit in limits), key.note
 
@@ -110,7 +110,7 @@ def revoke(
 
     Example: regard keys revoke 3f9a0c12
     """
-    revoked = Keys(file).revoke(key)
+    revoked = ApiKeyStore(file).revoke(key)
     typer.echo(
         f"{revoked.id}{f' ({revoked.note})' if revoked.note else ''} is revoked; the service refuses it from now on"
     )

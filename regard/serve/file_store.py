@@ -1,4 +1,4 @@
-"""Translated files, kept for a while to be fetched: nobody's are put away to make room for somebody else's."""
+"""Translated files, stored for download for a while; files of one client never displace those of another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
-from regard.serve.http.errors import Refusal
+from regard.serve.http.errors import HTTPError
 
 try:
     import fcntl
@@ -22,98 +22,98 @@ except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = "regard-documents-"  # of the folder of a service; those of earlier versions, regard-files-, have no lock
+LIFETIME = 1800.0  # seconds for which a file can be downloaded
+CLIENT_FRACTION = 10  # one client may use a tenth of the capacity
+MIN_SIZE = 100_000  # bytes that the smallest file counts as, which also limits the number of files
+OWNER_ONLY = 0o600
 
-KEPT = 1800.0  # seconds that a file can be fetched
-SHARE = 10  # one client may have a tenth of the room
-LEAST = 100_000  # bytes that the smallest file counts as, so that their number is bounded as well
 
-
-class Kept(NamedTuple):
-    """One of them."""
+class StoredFile(NamedTuple):
+    """Owner, size and age of a file."""
 
     owner: str
     size: int
-    since: float
+    created: float
 
 
-class Shelf:
-    """Files, each under a name that nobody can guess, in a folder that goes with the process."""
+class FileStore:
+    """Files under names that cannot be guessed, in a folder that is deleted with the process."""
 
-    def __init__(self, room: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`room` for so many bytes."""
-        self.room = room
+    def __init__(self, capacity: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Store at most `capacity` bytes."""
+        self.capacity = capacity
         self.clock = clock
         _remove_stale_folders()
         self.folder, self.lock = _make_locked_folder()
-        self.files: dict[str, Kept] = {}  # the oldest first
+        self.files: dict[str, StoredFile] = {}  # oldest first
 
-    async def put(self, owner: str, name: str, content: bytes) -> str:
-        """Keeps a file, for which the owner's oldest may go; the name that it can be fetched by."""
-        size = self.check(owner, len(content))
-        while self.used(owner) + size > self.room // SHARE:
-            self.drop(next(key for key, kept in self.files.items() if kept.owner == owner))
+    async def add(self, owner: str, name: str, content: bytes) -> str:
+        """Store a file, for which the oldest ones of its owner may be deleted, and return its key."""
+        size = self.check_capacity(owner, len(content))
+        while self.count_bytes(owner) + size > self.capacity // CLIENT_FRACTION:
+            self.delete(next(key for key, file in self.files.items() if file.owner == owner))
         key = f"{uuid.uuid4()}.{name}"
-        self.files[key] = Kept(owner, size, self.clock())
+        self.files[key] = StoredFile(owner, size, self.clock())
         try:
-            await asyncio.to_thread(write_private, self.path(key), content)
+            await asyncio.to_thread(_write_private, self._path(key), content)
         except OSError:
-            self.drop(key)
+            self.delete(key)
             raise
-        asyncio.get_running_loop().call_later(KEPT, self.expire, key)
-        if key not in self.files:  # it had to go while it was written
-            self.path(key).unlink(missing_ok=True)
+        asyncio.get_running_loop().call_later(LIFETIME, self.delete, key)
+        if key not in self.files:  # it was deleted while it was written
+            self._path(key).unlink(missing_ok=True)
         return key
 
-    def check(self, owner: str, length: int) -> int:
-        """How much a file of so many bytes counts; refused where there is no room for it."""
-        for key in [key for key, kept in self.files.items() if self.age(kept) > KEPT]:
-            self.drop(key)
-        size, share = max(length, LEAST), self.room // SHARE
-        if size > share:
-            raise Refusal(f"Invalid request: the file ({length}) exceeds what is kept for one client ({share})", 413)
-        others = self.used() - self.used(owner)
-        if others + min(self.used(owner) + size, share) > self.room:
-            wait = math.ceil(KEPT - max(map(self.age, self.files.values())))
-            text = "Too many translated files are kept at the moment; try again later"
-            raise Refusal(text, 503, {"Retry-After": str(max(1, wait))})
+    def check_capacity(self, owner: str, length: int) -> int:
+        """Return the size that a file of so many bytes counts as; refuse it if there is no space for it."""
+        for key in [key for key, file in self.files.items() if self._age(file) > LIFETIME]:
+            self.delete(key)
+        size, maximum = max(length, MIN_SIZE), self.capacity // CLIENT_FRACTION
+        if size > maximum:
+            raise HTTPError(
+                f"Invalid request: the file ({length}) exceeds what is kept for one client ({maximum})", 413
+            )
+        own = self.count_bytes(owner)
+        if self.count_bytes() - own + min(own + size, maximum) > self.capacity:
+            seconds = math.ceil(LIFETIME - max(map(self._age, self.files.values())))
+            message = "Too many translated files are kept at the moment; try again later"
+            raise HTTPError(message, 503, {"Retry-After": str(max(1, seconds))})
         return size
 
-    def used(self, owner: str | None = None) -> int:
-        """Bytes that are kept, of all or of one."""
-        return sum(kept.size for kept in self.files.values() if owner in (None, kept.owner))
+    def count_bytes(self, owner: str | None = None) -> int:
+        """Return the bytes that are stored, in all or of one owner."""
+        return sum(file.size for file in self.files.values() if owner in (None, file.owner))
 
-    def get(self, key: str) -> Path | None:
-        """Where a file lies, if it is still there; what a stranger says is never made part of a path."""
-        return self.path(key) if key in self.files and self.age(self.files[key]) <= KEPT else None
+    def find(self, key: str) -> Path | None:
+        """Return the path of a file, None if there is none; a path is never made of an unknown key."""
+        return self._path(key) if key in self.files and self._age(self.files[key]) <= LIFETIME else None
 
-    def age(self, kept: Kept) -> float:
-        """Seconds since it was put here."""
-        return self.clock() - kept.since
-
-    def expire(self, key: str) -> None:
-        """Puts a file away whose time is over, unless it is gone already."""
-        if key in self.files:
-            self.drop(key)
-
-    def drop(self, key: str) -> None:
-        """Puts a file away."""
-        del self.files[key]
-        self.path(key).unlink(missing_ok=True)
+    def delete(self, key: str) -> None:
+        """Delete a file, unless it was deleted before."""
+        if self.files.pop(key, None):
+            self._path(key).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Puts all of them away."""
+        """Delete all files."""
         self.folder.cleanup()
         if self.lock is not None:
             os.close(self.lock)
             self.lock = None
 
-    def path(self, key: str) -> Path:
-        """Where a file of ours lies."""
+    def _age(self, file: StoredFile) -> float:
+        return self.clock() - file.created
+
+    def _path(self, key: str) -> Path:
         return Path(self.folder.name) / key.partition(".")[0]
 
 
+def _write_private(path: Path, content: bytes) -> None:
+    path.touch(OWNER_ONLY, exist_ok=False)
+    path.write_bytes(content)
+
+
 def _make_locked_folder() -> tuple[TemporaryDirectory[str], int | None]:
-    """Make a folder and lock it for as long as this process lives, so that no other one takes it for a stale one."""
+    """Make a folder and lock it for the lifetime of this process, so that no other one takes it for a stale one."""
     while True:
         folder = TemporaryDirectory(prefix=PREFIX)
         with suppress(BlockingIOError):
@@ -153,12 +153,3 @@ def _lock(folder: Path) -> int | None:
             raise
         return None
     return lock
-
-
-OWN = 0o600
-
-
-def write_private(path: Path, content: bytes = b"") -> None:
-    """A new file of its own, from the first byte on; one that is there already is an error."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), OWN), "wb") as file:
-        file.write(content)

@@ -1,4 +1,4 @@
-"""Which language a text is in, among those that are served."""
+"""Languages: their codes and names, and detection of the language of a text."""
 
 from __future__ import annotations
 
@@ -13,65 +13,93 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from regard.tokenizers.urls import remove_urls
 
-MOST = 3  # guesses
-SEEN = 5000  # characters that are enough to tell
-READ = 4 * SEEN  # characters of a long text that are searched for addresses to find so many
+AUTO = "auto"
+INTERNAL_CODES = {"pt-br": "pb", "zh-hans": "zh", "zh-hant": "zt"}
+PUBLIC_CODES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
+VARIANTS = {"pt": "pb", "pb": "pt", "zh": "zt", "zt": "zh"}  # the detector may know one, and the other be served
+MAX_DETECTIONS = 3
+SAMPLE_SIZE = 5000  # characters that detection reads
+URL_SEARCH_SIZE = 4 * SAMPLE_SIZE  # characters of a long text from which URLs are removed to get a sample
 LETTER, SPACE = re.compile(r"[^\W\d_]"), re.compile(r"\s")
-WINDOW = 100_000  # characters that are searched at once: no other thread runs meanwhile
+WINDOW = 100_000  # characters of one search, during which no other thread runs
 
 
-class Guess(NamedTuple):
-    """A language, and how sure it is, from 0 to 100."""
+def internal_code(code: str) -> str:
+    """Normalize a language code: lower case, one code for each language."""
+    lower = code.strip().lower().replace("_", "-")
+    return INTERNAL_CODES.get(lower, lower)
+
+
+def public_code(code: str) -> str:
+    """Return the code of a language in responses."""
+    return PUBLIC_CODES.get(code, code)
+
+
+def display_name(code: str) -> str:
+    """Return the English name of a language, or its code if it has none."""
+    try:
+        name = Locale.parse(public_code(code), sep="-").get_display_name("en")
+    except (UnknownLocaleError, ValueError):
+        return code
+    return name or code
+
+
+class Detection(NamedTuple):
+    """Detected language, with a confidence from 0 to 100."""
 
     language: str
     confidence: float
 
 
-NOTHING = Guess("en", 0.0)  # of a text that says nothing
+UNDETECTED = Detection("en", 0.0)  # for a text without letters
 
 
-class Detector:
-    """Tells the languages apart that it is given; those that it has not learnt it never guesses."""
+class LanguageDetector:
+    """Detect which of some languages a text is in; languages that the identifier does not know are `unknown`."""
 
     def __init__(self, codes: Iterable[str]) -> None:
-        given, learnt = sorted(set(codes)), set(map(str, every().labels))
-        self.labels = {code: code for code in given if code in learnt}  # what it has learnt -> what that is called here
-        for code in given:  # of two that are nearly one it may have learnt the other
-            if NEAR.get(code) in learnt:
-                self.labels.setdefault(NEAR[code], code)
-        self.unknown = [code for code in given if code not in self.labels.values()]
-        self.identifier = copy(every())  # which shares what was read: to restrict it changes no more than it refers to
-        if self.labels:
-            self.identifier.set_languages(list(self.labels))
+        served, known = sorted(set(codes)), set(map(str, _load_identifier().labels))
+        self.codes_by_label = {code: code for code in served if code in known}
+        for code in served:
+            if VARIANTS.get(code) in known:
+                self.codes_by_label.setdefault(VARIANTS[code], code)
+        self.unknown = [code for code in served if code not in self.codes_by_label.values()]
+        self.identifier = copy(
+            _load_identifier()
+        )  # a shallow copy: restricting its languages leaves the model as it is
+        if self.codes_by_label:
+            self.identifier.set_languages(list(self.codes_by_label))
 
-    def __call__(self, text: str) -> list[Guess]:
-        """The best guesses, the best first."""
-        if not self.labels or not has_words(text):
-            return [NOTHING]
-        ranked = self.identifier.rank(_sample(text))
-        guesses = [Guess(self.labels[str(label)], round(100 * float(chance), 1)) for label, chance in ranked[:MOST]]
-        return [guess for guess in guesses if guess.confidence > 0] or [NOTHING]
+    def __call__(self, text: str) -> list[Detection]:
+        """Return the most probable languages, best first."""
+        if not self.codes_by_label or not has_letters(text):
+            return [UNDETECTED]
+        ranking = self.identifier.rank(_sample(text))[:MAX_DETECTIONS]
+        detections = [
+            Detection(self.codes_by_label[str(label)], round(100 * float(probability), 1))
+            for label, probability in ranking
+        ]
+        return [detection for detection in detections if detection.confidence > 0] or [UNDETECTED]
 
-    def sure(self, text: str, language: str) -> bool:
-        """Whether a text is in a language even if it might be in any other."""
-        return self.labels.get(str(every().classify(_sample(text))[0])) == language
+    def confirm(self, text: str, language: str) -> bool:
+        """Return whether a text is in a language even if it could be in any that the identifier knows."""
+        return self.codes_by_label.get(str(_load_identifier().classify(_sample(text))[0])) == language
 
 
 @cache
-def every() -> LanguageIdentifier:
-    """What tells all languages apart that can be told."""
+def _load_identifier() -> LanguageIdentifier:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def has_words(text: str) -> bool:
-    """Whether there is anything to translate: a letter, and not in an address alone."""
-    return _first_word(text) is not None
+def has_letters(text: str) -> bool:
+    """Return whether a text has a letter outside of URLs, and thus something to translate."""
+    return _find_first_word(text) is not None
 
 
-def _first_word(text: str) -> int | None:
-    """Return where the first part between white space begins that has a letter outside of addresses.
+def _find_first_word(text: str) -> int | None:
+    """Return where the first part between white space begins that has a letter outside of URLs.
 
-    White space ends every address, so each part can be judged alone.
+    White space ends every URL, so each part can be judged alone.
     """
     position = 0
     while position < len(text):
@@ -89,35 +117,8 @@ def _first_word(text: str) -> int | None:
 
 
 def _sample(text: str) -> str:
-    """Return the beginning of a text without its addresses; that of a long text begins with its first word."""
-    if len(text) > READ:
-        start = _first_word(text) or 0
-        text = text[start : start + READ]
-    return remove_urls(text)[:SEEN]
-
-
-# What programs say -> what is spoken of in here, and back: the same language has been called by both.
-SPOKEN = {"pt-br": "pb", "zh-hans": "zh", "zh-hant": "zt"}
-WRITTEN = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
-NEAR = {"pt": "pb", "pb": "pt", "zh": "zt", "zt": "zh"}  # a detector may know the one, and the other be served
-AUTO = "auto"
-
-
-def code(given: str) -> str:
-    """A code as it is known in here: lower case, one for each language."""
-    lower = given.strip().lower().replace("_", "-")
-    return SPOKEN.get(lower, lower)
-
-
-def written(known: str) -> str:
-    """A code as answers have it."""
-    return WRITTEN.get(known, known)
-
-
-def name(known: str) -> str:
-    """The English name of a language; a code that nobody knows is its own."""
-    try:
-        found = Locale.parse(written(known), sep="-").get_display_name("en")
-    except (UnknownLocaleError, ValueError):
-        return known
-    return found or known
+    """Return the beginning of a text without URLs; if it is long, from its first word on."""
+    if len(text) > URL_SEARCH_SIZE:
+        start = _find_first_word(text) or 0
+        text = text[start : start + URL_SEARCH_SIZE]
+    return remove_urls(text)[:SAMPLE_SIZE]

@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""Metrics for Prometheus, and the log: JSON lines without any text of a request."""
 
 from __future__ import annotations
 
@@ -11,62 +11,60 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-PIECES = (1, 2, 4, 8, 16, 32, 64, 128)
+SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128)
+LOG = logging.getLogger("regard.serve")
 
 
-class Figures:
-    """Counters of one service."""
+class Metrics:
+    """Prometheus metrics of one service."""
 
     def __init__(self) -> None:
         own = self.registry = CollectorRegistry()
         self.requests = Counter("regard_requests_total", "Requests answered", ["path", "status"], registry=own)
         self.seconds = Histogram("regard_request_seconds", "Time to an answer", ["path"], registry=own, buckets=SECONDS)
         self.characters = Counter("regard_characters_total", "Characters translated", ["model"], registry=own)
-        self.batches = Histogram(
-            "regard_batch_sentences", "Sentences that begin together", ["model"], registry=own, buckets=PIECES
+        self.admitted = Histogram(
+            "regard_batch_sentences", "Sentences that begin together", ["model"], registry=own, buckets=SENTENCES
         )
         self.waiting = Gauge("regard_waiting_sentences", "Sentences that wait", ["model"], registry=own)
 
-    def batch(self, name: str, pieces: int, waiting: int) -> None:
-        """Pieces that come into a batch."""
-        self.batches.labels(name).observe(pieces)
-        self.waiting.labels(name).set(waiting)
+    def record_admission(self, model: str, admitted: int, waiting: int) -> None:
+        """Record how many sentences were added to a batch at once, and how many still wait."""
+        self.admitted.labels(model).observe(admitted)
+        self.waiting.labels(model).set(waiting)
 
-    def page(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+    def to_text(self) -> bytes:
+        """Write all metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
-LOG = logging.getLogger("regard.serve")
-
-
-class Lines(logging.Formatter):
-    """A record as one line of JSON."""
+class JsonFormatter(logging.Formatter):
+    """Format a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, what happened, and the figures that go with it."""
+        """Return time, level, event, and the fields of the event."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
-            **getattr(record, "figures", {}),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 
-def begin() -> None:
-    """All of it goes to standard error, what the server and the libraries have to say among it."""
+def configure_logging() -> None:
+    """Log everything to standard error, warnings and the messages of the libraries included."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(Lines())
+    handler.setFormatter(JsonFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
     for name in ("regard.serve", "uvicorn"):
         logging.getLogger(name).setLevel(logging.INFO)
-    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # a stranger's broken form is no event
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # a malformed form of a client is no event
 
 
-def note(event: str, level: int = logging.INFO, error: BaseException | None = None, **figures: Any) -> None:
-    """One line."""
-    LOG.log(level, event, exc_info=error, extra={"figures": figures})
+def log_event(event: str, level: int = logging.INFO, error: BaseException | None = None, **fields: Any) -> None:
+    """Log an event with its fields."""
+    LOG.log(level, event, exc_info=error, extra={"fields": fields})

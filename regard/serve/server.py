@@ -1,4 +1,4 @@
-"""The process that listens."""
+"""The server process of `regard serve`: addresses, uvicorn, signals."""
 
 from __future__ import annotations
 
@@ -15,46 +15,49 @@ from types import FrameType
 import uvicorn
 
 from regard.errors import UserError
-from regard.serve import metrics
-from regard.serve.app import application
-from regard.serve.engine.workers import settle
-from regard.serve.http.middleware import prefix
-from regard.serve.http.timeouts import patient
+from regard.serve.app import make_application
+from regard.serve.engine.workers import freeze_garbage_collector
+from regard.serve.http.middleware import normalize_prefix
+from regard.serve.http.timeouts import make_protocol
+from regard.serve.metrics import configure_logging, log_event
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 
+UNAVAILABLE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # of several addresses of a host, one may be missing here
+BACKLOG = 2048  # connections that wait to be accepted
+
 
 class Server(uvicorn.Server):
-    """As uvicorn has it, but a signal to end has done its work when the server has ended: it is not raised again."""
+    """Server of uvicorn that does not raise a termination signal again after it has ended."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Ends when all is answered; after a second Ctrl-C, at once."""
+        """End after the current requests; at once after a second Ctrl-C."""
         super().handle_exit(sig, frame)
         self._captured_signals.clear()
 
 
 def serve(runs: Sequence[str], settings: Settings) -> None:
-    """Loads the runs and answers until it is told to stop; what was accepted is finished first."""
-    metrics.begin()
-    on_end_signals(end)
-    sockets = taken(settings.host, settings.port)
+    """Load the runs and answer requests until a signal ends the service; accepted requests are answered first."""
+    configure_logging()
+    _handle_termination(_exit)
+    sockets = bind(settings.host, settings.port)
     try:
-        sys.setswitchinterval(0.0005)  # who listens must not wait long for who decodes
+        sys.setswitchinterval(0.0005)  # seconds: the event loop must not wait long for threads that decode
         service = Service(runs, settings)
         try:
-            server = Server(configuration(service))
-            on_end_signals(server.handle_exit)
+            server = Server(make_server_config(service))
+            _handle_termination(server.handle_exit)
             listen(sockets)
-            settle()
-            tell(service, url(settings.host, sockets))
+            freeze_garbage_collector()
+            announce(service, format_url(settings.host, sockets))
             server.run(sockets)
         finally:
             service.close()
     finally:
-        release(sockets)
+        close_all(sockets)
 
 
-def on_end_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+def _handle_termination(handler: Callable[[int, FrameType | None], None]) -> None:
     """Handle SIGTERM, and SIGHUP (a closed terminal) unless it is ignored, as under nohup."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
@@ -62,110 +65,104 @@ def on_end_signals(handler: Callable[[int, FrameType | None], None]) -> None:
             signal.signal(signal.SIGHUP, handler)
 
 
-def end(number: int, frame: FrameType | None) -> None:
-    """A signal to end while nothing is served: what there is to put away is put away."""
+def _exit(number: int, frame: FrameType | None) -> None:
+    """End while models are loaded, and clean up."""
     raise SystemExit(128 + number)
 
 
-def configuration(service: Service) -> uvicorn.Config:
-    """How uvicorn is to go about it."""
+def make_server_config(service: Service) -> uvicorn.Config:
+    """Make the configuration of uvicorn."""
+    limit = service.settings.connection_limit
     return uvicorn.Config(
-        application(service),
-        http=patient(service.settings.patience),
+        make_application(service),
+        http=make_protocol(service.settings.patience),
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=None if (most := service.settings.connection_limit) < 0 else most,
+        limit_concurrency=None if limit < 0 else limit,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=60,  # for those who do not read what they asked for
+        timeout_graceful_shutdown=60,  # for clients that do not read their responses
         lifespan="off",
     )
 
 
-def tell(service: Service, url: str) -> None:
-    """What is served and where: the log's lines, and one for whoever started it."""
-    pairs = []
-    for served in service.fleet.served.values():
-        metrics.note("model", name=served.name, run=str(served.folder), source=served.source, target=served.target)
-        pairs.append(f"{served.name} ({served.source}-{served.target})")
-    for hand in service.crew.hands.values():
-        metrics.note("model", name=hand.name, run=str(hand.folder), task=hand.task)
-        pairs.append(f"{hand.name} ({hand.task})")
-    metrics.note(f"running on {url}")
+def announce(service: Service, url: str) -> None:
+    """Log what is served and where, and print it in one line."""
+    served = []
+    for model in service.models.models.values():
+        log_event("model", name=model.name, run=str(model.folder), source=model.source, target=model.target)
+        served.append(f"{model.name} ({model.source}-{model.target})")
+    for predictor in service.predictors.values():
+        log_event("model", name=predictor.name, run=str(predictor.folder), task=predictor.task)
+        served.append(f"{predictor.name} ({predictor.task})")
+    log_event(f"running on {url}")
     if sys.stdout is None:  # closed before the start, as by `>&-`
         return
     try:
-        sys.stdout.write(f"regard serves {', '.join(pairs)} at {url}{prefix(service.settings.url_prefix)}\n")
+        sys.stdout.write(f"regard serves {', '.join(served)} at {url}{normalize_prefix(service.settings.url_prefix)}\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # not read any more; what is still buffered must not fail at exit either
-        with Path(os.devnull).open("w") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    except BrokenPipeError:  # nothing reads it any more; what is still buffered must not fail at exit either
+        with Path(os.devnull).open("w") as null:
+            os.dup2(null.fileno(), sys.stdout.fileno())
 
 
-ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # of a name that stands for several, one may be such as is not here
-WAITING = 2048  # connections that wait to be taken
-
-
-def taken(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host; nobody can connect yet."""
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Bind a socket to each address of a host, before models are loaded; clients cannot connect yet."""
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise UserError(f"--host {host}: no such address ({getattr(error, 'strerror', None) or error})") from error
     sockets: list[socket.socket] = []
-    for number, (family, kind, protocol, _, address) in enumerate(found):
+    for number, (family, kind, protocol, _, address) in enumerate(addresses, 1):
         try:
-            sockets.append(bound(family, kind, protocol, (address[0], port, *address[2:])))
+            sockets.append(_bind_one(family, kind, protocol, (address[0], port, *address[2:])))
         except OSError as error:
-            if error.errno in ABSENT and (sockets or number + 1 < len(found)):
+            if error.errno in UNAVAILABLE and (sockets or number < len(addresses)):
                 continue
-            release(sockets)
-            raise refused(host, port, error) from error
-        port = sockets[0].getsockname()[1]  # 0 is any: the same on all of them
+            close_all(sockets)
+            raise _explain_bind_error(host, port, error) from error
+        port = sockets[0].getsockname()[1]  # if it is 0, any free port, the same for all addresses
     return sockets
 
 
-def bound(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
-    """One of them."""
-    made = socket.socket(family, kind, protocol)
+def _bind_one(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
+    bound = socket.socket(family, kind, protocol)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
-        made.bind(address)
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        bound.bind(address)
     except OSError:
-        made.close()
+        bound.close()
         raise
-    return made
+    return bound
 
 
 def listen(sockets: Sequence[socket.socket]) -> None:
-    """From now on somebody can connect, unless another process was quicker since the addresses were taken."""
-    for one in sockets:
+    """Let clients connect, unless another process listens on an address since it was bound."""
+    for bound in sockets:
         try:
-            one.listen(WAITING)
+            bound.listen(BACKLOG)
         except OSError as error:
-            host, port = one.getsockname()[:2]
-            raise refused(host, port, error) from error
+            host, port = bound.getsockname()[:2]
+            raise _explain_bind_error(host, port, error) from error
 
 
-def release(sockets: Sequence[socket.socket]) -> None:
-    """Gives them back."""
-    for one in sockets:
-        one.close()
+def close_all(sockets: Sequence[socket.socket]) -> None:
+    """Close the sockets."""
+    for bound in sockets:
+        bound.close()
 
 
-def refused(host: str, port: int, error: OSError) -> UserError:
-    """Why an address cannot be listened on."""
-    why = error.strerror or str(error)
+def _explain_bind_error(host: str, port: int, error: OSError) -> UserError:
     if error.errno == errno.EADDRINUSE:
         return UserError(f"port {port} of {host} is in use already; choose another with --port (0: any that is free)")
-    return UserError(f"--host {host} --port {port} cannot be listened on: {why}")
+    return UserError(f"--host {host} --port {port} cannot be listened on: {error.strerror or error}")
 
 
-def url(host: str, sockets: Sequence[socket.socket]) -> str:
-    """Where the service is, for a person to open."""
+def format_url(host: str, sockets: Sequence[socket.socket]) -> str:
+    """Return the URL of the service, for a browser."""
     port = sockets[0].getsockname()[1]
     return f"http://{f'[{host}]' if ':' in host else host or '0.0.0.0'}:{port}"

@@ -38,7 +38,7 @@ from regard.documents import (
 )
 from regard.documents.base import MIN_UNPACKED_LIMIT
 from regard.errors import UserError
-from regard.serve.routes.documents import TAGS
+from regard.serve.routes.documents import MAX_TAGS
 from regard.translate import markup, tag_projection
 
 TAG_OR_ENTITY = re.compile(r"(<[^<>]*>|&#?\w+;)")
@@ -1725,7 +1725,7 @@ def test_docx_of_300_pages_is_translated_within_the_limits_of_the_service() -> N
     assert (
         len(
             collect_texts(
-                "a.docx", file.getvalue(), DocumentLimits(total_bytes=100_000_000, text_bytes=20_000_000, tags=TAGS)
+                "a.docx", file.getvalue(), DocumentLimits(total_bytes=100_000_000, text_bytes=20_000_000, tags=MAX_TAGS)
             )
         )
         == 2100

@@ -25,24 +25,24 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.summary import RunSummary, summarize_run
-from regard.serve.access.api_keys import Key, Keys, hashed
-from regard.serve.access.rate_limit import SLOTS, Allowance, Ledger, Limits, household
-from regard.serve.engine.models import summarize_served
-from regard.serve.http.errors import Refusal
-from regard.serve.routes.inspect import measured, thin_out
+from regard.serve.access.api_keys import ApiKey, ApiKeyStore, hash_key
+from regard.serve.access.rate_limit import BUCKETS, Quota, RateLimiter, SlidingWindow, client_network
+from regard.serve.engine.models import summarize_served_run
+from regard.serve.http.errors import HTTPError
+from regard.serve.routes.inspect import read_training_curves, thin_out
 from regard.serve.settings import Settings
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 
 
 def test_keys_are_stored_as_hashes(tmp_path: Path) -> None:
-    keys = Keys.made(tmp_path / "keys.db")
+    keys = ApiKeyStore.create(tmp_path / "keys.db")
     key = keys.add("the wiki", req_limit=120, hourly_req_limit=600, char_limit=5000)
     other = keys.add()
     assert key != other
     assert key.encode() not in (tmp_path / "keys.db").read_bytes()
     rows = sqlite3.connect(tmp_path / "keys.db").execute("select id, hash from keys").fetchall()
-    assert dict(rows) == {key[:8]: hashed(key), other[:8]: hashed(other)}
+    assert dict(rows) == {key[:8]: hash_key(key), other[:8]: hash_key(other)}
     found = keys.find(key)
     assert found is not None
     assert (found.id, found.note, found.char_limit) == (key[:8], "the wiki", 5000)
@@ -58,7 +58,7 @@ def test_keys_are_stored_as_hashes(tmp_path: Path) -> None:
 
 
 def test_requests_with_wrong_keys_count_against_the_limit(fluent_run: Run, tmp_path: Path) -> None:
-    Keys.made(tmp_path / "keys.db")
+    ApiKeyStore.create(tmp_path / "keys.db")
     with serve_in_thread(fluent_run.folder, keys=tmp_path / "keys.db", req_limit=2) as server:
         for status in (403, 403, 429):
             assert server.error("/translate", status, **REQUEST, api_key="guess")
@@ -67,7 +67,7 @@ def test_requests_with_wrong_keys_count_against_the_limit(fluent_run: Run, tmp_p
 def test_key_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "keys.db").write_bytes(b"not a database at all" * 100)
     with pytest.raises(UserError, match="cannot be used as a file of keys"):
-        Keys.made(tmp_path / "keys.db")
+        ApiKeyStore.create(tmp_path / "keys.db")
 
 
 def test_keys_command_adds_lists_and_revokes(regard: Command, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_missing_key_file_is_an_error_and_not_created(regard: Command, fluent_ru
 
 
 def test_key_file_deleted_while_serving_is_not_created_again(tmp_path: Path) -> None:
-    keys = Keys.made(tmp_path / "keys.db")
+    keys = ApiKeyStore.create(tmp_path / "keys.db")
     (tmp_path / "keys.db").unlink()
     with pytest.raises(UserError, match="cannot be used as a file of keys"):
         keys.find("any")
@@ -120,7 +120,7 @@ def test_limits_below_minus_one_are_refused(regard: Command, limit: str, tmp_pat
 
 def test_service_requires_and_checks_keys(fluent_run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
-    keys = Keys.made(file)
+    keys = ApiKeyStore.create(file)
     key, tight = keys.add(), keys.add(req_limit=1, char_limit=5)
     with serve_in_thread(fluent_run.folder, keys=file, require_key=True, key_link="https://example.org/keys") as server:
         assert server.error("/translate", 400, **REQUEST) == "Visit https://example.org/keys to get an API key"
@@ -157,7 +157,7 @@ def test_service_requires_and_checks_keys(fluent_run: Run, tmp_path: Path) -> No
 
 def test_limits_of_a_key_override_those_of_the_service(fluent_run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.db"
-    keys = Keys.made(file)
+    keys = ApiKeyStore.create(file)
     hourly, daily = keys.add(hourly_req_limit=1), keys.add(hourly_req_limit=-1, daily_req_limit=3)
     usual, free = keys.add(), keys.add(hourly_req_limit=-1, daily_req_limit=-1)
     with serve_in_thread(fluent_run.folder, keys=file, hourly_req_limit=2, daily_req_limit=0) as server:
@@ -178,13 +178,15 @@ def test_key_file_of_an_older_version_is_migrated(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "keys.db")) as database, database:
         columns = "id text primary key, hash blob, req_limit integer, char_limit integer, note text, made text"
         database.execute(f"create table keys ({columns})")
-        database.execute("insert into keys values (?, ?, 7, 8, 'old', 'then')", (key[:8], hashed(key)))
+        database.execute("insert into keys values (?, ?, 7, 8, 'old', 'then')", (key[:8], hash_key(key)))
     for _ in range(2):
-        assert Keys.made(tmp_path / "keys.db").find(key) == Key(key[:8], "old", "then", req_limit=7, char_limit=8)
+        assert ApiKeyStore.create(tmp_path / "keys.db").find(key) == ApiKey(
+            key[:8], "old", "then", req_limit=7, char_limit=8
+        )
 
 
 def test_bearer_key_is_checked_before_the_body_is_parsed(fluent_run: Run, tmp_path: Path) -> None:
-    key = Keys.made(tmp_path / "keys.db").add(req_limit=1)
+    key = ApiKeyStore.create(tmp_path / "keys.db").add(req_limit=1)
     with serve_in_thread(fluent_run.folder, keys=tmp_path / "keys.db") as server:
 
         def post(key: str, body: bytes) -> int:
@@ -248,7 +250,9 @@ def test_training_curves_cost_what_is_read_of_their_file(
     assert len(parsed) == 1300 + 3 * 10, "no other row is parsed"
 
 
-@pytest.mark.parametrize("read", [lambda folder: measured(folder, -1), summarize_served], ids=["curves", "models"])
+@pytest.mark.parametrize(
+    "read", [lambda folder: read_training_curves(folder, -1), summarize_served_run], ids=["curves", "models"]
+)
 def test_reading_long_metrics_leaves_time_for_other_requests(
     read: Callable[[Path], object], fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,7 +308,7 @@ def test_long_training_curves_are_thinned_out() -> None:
 
 
 def test_pages_of_other_origins_are_refused_where_there_are_keys(fluent_run: Run, tmp_path: Path) -> None:
-    Keys.made(tmp_path / "keys.db")
+    ApiKeyStore.create(tmp_path / "keys.db")
     own, other = "https://own.example", "https://other.example"
 
     def origins(settings: dict[str, Any]) -> list[str | None]:
@@ -333,7 +337,7 @@ def test_log_names_the_client_behind_a_trusted_proxy(fluent_run: Run) -> None:
 
 def test_service_without_a_decoder_is_not_ready(fluent_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_in_thread(fluent_run.folder) as server:
-        monkeypatch.setattr("regard.serve.engine.workers.Decoding.available", False)
+        monkeypatch.setattr("regard.serve.engine.workers.LocalDecoder.is_available", False)
         answer = server.http.get("/ready")
         assert (answer.status_code, answer.json()) == (503, {"error": "The decoder restarts"})
         assert answer.headers["Retry-After"]
@@ -343,64 +347,64 @@ def test_service_without_a_decoder_is_not_ready(fluent_run: Run, monkeypatch: py
 
 def test_rate_limit_windows_slide_and_are_per_client() -> None:
     clock = FakeClock()
-    limits, two = Limits(clock=clock), Allowance(minute=2)
-    limits.spend("a", 1, two)
-    limits.spend("b", 2, two)
-    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute"):
-        limits.spend("a", 2, two)
+    limits, two = RateLimiter(clock=clock), Quota(minute=2)
+    limits.consume("a", 1, two)
+    limits.consume("b", 2, two)
+    with pytest.raises(HTTPError, match="Slowdown: 2 per 1 minute"):
+        limits.consume("a", 2, two)
     clock.now = 30.0
-    limits.spend("a", 1, two)
-    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute") as refused:
-        limits.spend("a", 1, two)
+    limits.consume("a", 1, two)
+    with pytest.raises(HTTPError, match="Slowdown: 2 per 1 minute") as refused:
+        limits.consume("a", 1, two)
     assert refused.value.headers == {"Retry-After": "30"}
-    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute") as refused:
-        limits.spend("c", 3, two)
+    with pytest.raises(HTTPError, match="Slowdown: 2 per 1 minute") as refused:
+        limits.consume("c", 3, two)
     assert refused.value.headers == {"Retry-After": "60"}
     clock.now = 60.0
-    limits.spend("a", 1, two)
-    with pytest.raises(Refusal, match="Slowdown: 2 per 1 minute"):
-        limits.spend("a", 1, two)
+    limits.consume("a", 1, two)
+    with pytest.raises(HTTPError, match="Slowdown: 2 per 1 minute"):
+        limits.consume("a", 1, two)
     for _ in range(3):
-        limits.spend("d", 1, Allowance(hour=3))
-    with pytest.raises(Refusal, match="Slowdown: 3 per 1 hour"):
-        limits.spend("d", 1, Allowance(hour=3))
+        limits.consume("d", 1, Quota(hour=3))
+    with pytest.raises(HTTPError, match="Slowdown: 3 per 1 hour"):
+        limits.consume("d", 1, Quota(hour=3))
     for _ in range(1000):
-        limits.spend("e", 1, Allowance())
-    with pytest.raises(Refusal, match="Slowdown: 0 per 1 minute"):
-        limits.spend("e", 1, Allowance(minute=0))
+        limits.consume("e", 1, Quota())
+    with pytest.raises(HTTPError, match="Slowdown: 0 per 1 minute"):
+        limits.consume("e", 1, Quota(minute=0))
 
 
 def test_document_is_accepted_after_the_time_that_its_refusal_names() -> None:
     clock = FakeClock()
-    limits, two = Limits(clock=clock), Allowance(minute=2)
-    limits.spend("a", 1, two)
+    limits, two = RateLimiter(clock=clock), Quota(minute=2)
+    limits.consume("a", 1, two)
     clock.now = 30.0
-    limits.spend("a", 1, two)  # counted when the document comes
-    with pytest.raises(Refusal) as refused:
-        limits.spend("a", 1, two, counted=1)
+    limits.consume("a", 1, two)  # counted when the document comes
+    with pytest.raises(HTTPError) as refused:
+        limits.consume("a", 1, two, counted=1)
     clock.now += float(refused.value.headers["Retry-After"])
-    limits.spend("a", 1, two)
-    limits.spend("a", 1, two, counted=1)
+    limits.consume("a", 1, two)
+    limits.consume("a", 1, two, counted=1)
 
 
 def test_long_text_costs_at_most_the_limit_of_each_period() -> None:
     clock = FakeClock()
-    limits, allowed = Limits(clock=clock), Allowance(minute=5, hour=30)
-    limits.spend("a", 1, allowed, by_length=20)
-    with pytest.raises(Refusal, match="Slowdown: 5 per 1 minute"):
-        limits.spend("a", 1, allowed)
+    limits, allowed = RateLimiter(clock=clock), Quota(minute=5, hour=30)
+    limits.consume("a", 1, allowed, by_length=20)
+    with pytest.raises(HTTPError, match="Slowdown: 5 per 1 minute"):
+        limits.consume("a", 1, allowed)
     clock.now = 61.0
-    with pytest.raises(Refusal, match="Slowdown: 30 per 1 hour"):
-        limits.spend("a", 1, allowed, by_length=11)
-    limits.spend("a", 1, allowed)
-    limits.spend("a", 0, allowed, by_length=4, counted=1)
+    with pytest.raises(HTTPError, match="Slowdown: 30 per 1 hour"):
+        limits.consume("a", 1, allowed, by_length=11)
+    limits.consume("a", 1, allowed)
+    limits.consume("a", 0, allowed, by_length=4, counted=1)
     clock.now = 122.0
-    limits.spend("a", 5, allowed)
+    limits.consume("a", 5, allowed)
     clock.now = 183.0
-    with pytest.raises(Refusal, match="Slowdown: 30 per 1 hour"):
-        limits.spend("a", 1, allowed)
-    with pytest.raises(Refusal, match="Slowdown: 5 per 1 minute"):
-        limits.spend("b", 6, allowed)  # a list of six texts
+    with pytest.raises(HTTPError, match="Slowdown: 30 per 1 hour"):
+        limits.consume("a", 1, allowed)
+    with pytest.raises(HTTPError, match="Slowdown: 5 per 1 minute"):
+        limits.consume("b", 6, allowed)  # a list of six texts
 
 
 @pytest.mark.parametrize(
@@ -418,14 +422,14 @@ def test_text_costs_a_request_for_each_thousand_characters(fluent_run: Run, q: A
 @given(st.lists(st.tuples(st.floats(0, 40), st.integers(1, 4)), max_size=60), st.integers(1, 6))
 def test_rate_limit_is_exact_to_one_slot(requests: list[tuple[float, int]], most: int) -> None:
     clock, granted = FakeClock(), list[tuple[float, int]]()
-    limits = Limits(clock=clock)
+    limits = RateLimiter(clock=clock)
     for pause, cost in requests:
         clock.now += pause
         exact = sum(cost for when, cost in granted if when + 60 > clock.now)
         generous = sum(cost for when, cost in granted if when + 61 > clock.now)  # one slot longer
         try:
-            limits.spend("a", cost, Allowance(minute=most))
-        except Refusal:
+            limits.consume("a", cost, Quota(minute=most))
+        except HTTPError:
             assert generous + cost > most
         else:
             assert exact + cost <= most
@@ -434,41 +438,41 @@ def test_rate_limit_is_exact_to_one_slot(requests: list[tuple[float, int]], most
 
 def test_clients_are_forgotten_after_their_window() -> None:
     clock = FakeClock()
-    limits = Limits(ban_after=1, clock=clock)
+    limits = RateLimiter(ban_after=1, clock=clock)
     for number in range(5000):
         clock.now += 0.1
-        limits.spend(f"client {number}", 1, Allowance(1, 1, 1))
-        with pytest.raises(Refusal, match="Slowdown"):
-            limits.spend(f"client {number}", 1, Allowance(1, 1, 1))
-    assert len(limits.ledgers["minute"].clients) <= 601
-    assert len(limits.ledgers["day"].clients) == len(limits.violations.clients) == 5000
+        limits.consume(f"client {number}", 1, Quota(1, 1, 1))
+        with pytest.raises(HTTPError, match="Slowdown"):
+            limits.consume(f"client {number}", 1, Quota(1, 1, 1))
+    assert len(limits.windows["minute"].clients) <= 601
+    assert len(limits.windows["day"].clients) == len(limits.violations.clients) == 5000
     clock.now += 86_400.0
-    limits.spend("another", 1, Allowance(1, 1, 1))
-    assert [len(ledger.clients) for ledger in limits.ledgers.values()] == [1, 1, 1]
-    with pytest.raises(Refusal, match="Slowdown"):
-        limits.spend("another", 1, Allowance(1, 1, 1))
+    limits.consume("another", 1, Quota(1, 1, 1))
+    assert [len(window.clients) for window in limits.windows.values()] == [1, 1, 1]
+    with pytest.raises(HTTPError, match="Slowdown"):
+        limits.consume("another", 1, Quota(1, 1, 1))
     assert list(limits.violations.clients) == ["another"]
 
 
 def test_memory_of_the_rate_limiter_is_bounded() -> None:
-    ledger = Ledger(86_400.0, most=10)
+    window = SlidingWindow(86_400.0, max_clients=10)
     for number in range(1000):
-        ledger.add(f"client {number % 20}", 1, float(number))
-    assert list(ledger.clients) == [f"client {number}" for number in range(10, 20)]
+        window.add(f"client {number % 20}", 1, float(number))
+    assert list(window.clients) == [f"client {number}" for number in range(10, 20)]
     for number in range(86_400):
-        ledger.add("busy", 1, 1000.0 + number)
-    assert len(ledger.clients["busy"]) <= SLOTS + 1
-    assert ledger.spent("busy", 1000.0 + 86_399) == 86_400
+        window.add("busy", 1, 1000.0 + number)
+    assert len(window.clients["busy"]) <= BUCKETS + 1
+    assert window.count("busy", 1000.0 + 86_399) == 86_400
 
 
 def test_addresses_of_one_ipv6_network_are_one_client() -> None:
-    assert household("2001:db8:1:2:3:4:5:6") == household("2001:db8:1:2::1") == "2001:db8:1:2::/64"
-    assert household("2001:db8:1:3::1") != household("2001:db8:1:2::1")
-    assert household("fe80::1%eth0") == "fe80::/64"
-    assert household("::1") == "::/64"
-    assert household("::ffff:10.0.0.1") == household("10.0.0.1") == "10.0.0.1"
-    assert household("10.0.0.2") != household("10.0.0.1")
-    assert household("unknown") == "unknown"
+    assert client_network("2001:db8:1:2:3:4:5:6") == client_network("2001:db8:1:2::1") == "2001:db8:1:2::/64"
+    assert client_network("2001:db8:1:3::1") != client_network("2001:db8:1:2::1")
+    assert client_network("fe80::1%eth0") == "fe80::/64"
+    assert client_network("::1") == "::/64"
+    assert client_network("::ffff:10.0.0.1") == client_network("10.0.0.1") == "10.0.0.1"
+    assert client_network("10.0.0.2") != client_network("10.0.0.1")
+    assert client_network("unknown") == "unknown"
 
 
 def test_metrics_require_their_token(fluent_run: Run) -> None:

@@ -21,7 +21,7 @@ from support.server import TIMEOUT, Client, serve_in_thread
 
 from regard.runs import Run
 from regard.serve.http import timeouts
-from regard.serve.http.middleware import GONE
+from regard.serve.http.middleware import CLIENT_CLOSED
 from regard.serve.service import Service
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
@@ -78,7 +78,7 @@ def test_refused_body_is_not_read_forever(server: Client, monkeypatch: pytest.Mo
 
 def count_parsed_events(sent: bytes) -> int:
     """Return the number of events that a request is parsed into before it ends or is refused."""
-    parser, count = timeouts.Parser(h11.SERVER, timeouts.HEAD_SIZE), 0
+    parser, count = timeouts.LimitedParser(h11.SERVER, timeouts.HEAD_SIZE), 0
     parser.receive_data(sent)
     with suppress(h11.RemoteProtocolError):
         while parser.next_event() not in (h11.NEED_DATA, h11.PAUSED):
@@ -211,7 +211,7 @@ def ask_without_reading(server: Client, length: int) -> socket.socket:
 
 def test_client_that_does_not_read_its_answer_is_disconnected(fluent_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # 2 seconds for an answer to move, but the usual time for a request to arrive
-    monkeypatch.setattr("regard.serve.server.patient", lambda seconds: timeouts.patient(2.0))
+    monkeypatch.setattr("regard.serve.server.make_protocol", lambda seconds: timeouts.make_protocol(2.0))
     with (
         serve_in_thread(fluent_run.folder, char_limit=-1, body_limit=12_000_000) as server,
         ask_without_reading(server, 8_000_000) as unread,
@@ -258,7 +258,7 @@ def test_malformed_chunk_is_not_logged_as_an_error_of_the_service(server: Client
         head = POST.replace(b"/translate", b"/detect") + b"Content-Type: application/json\r\n"
         client.sendall(head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 400")
-    assert server.logged("/detect", own)["status"] == GONE
+    assert server.logged("/detect", own)["status"] == CLIENT_CLOSED
     assert not [line for line in server.log if (line["level"], line.get("path")) == ("error", "/detect")]
 
 
@@ -273,7 +273,7 @@ def test_unexpected_errors_are_json(server: Client, monkeypatch: pytest.MonkeyPa
 
 
 def test_truncated_body_ends_the_connection(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts, "SOON", 0.2)  # seconds that a half-closed connection is kept
+    monkeypatch.setattr(timeouts, "HALF_CLOSE_GRACE", 0.2)  # seconds that a half-closed connection is kept
     sent = POST + b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
     assert send_raw(server, sent) == b""
     assert_alive(server)
@@ -403,7 +403,7 @@ def test_random_bodies_are_refused(server: Client) -> None:
 @pytest.mark.slow
 @pytest.mark.hypothesis
 def test_answers_conform_to_the_openapi_description(server: Client) -> None:
-    """Make requests from the OpenAPI description; no answer may be a 500 or one that is not described."""
+    """Make requests from the OpenAPI description; no answer may be a 500 or one that is not describe_model."""
     import schemathesis
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi.checks import (

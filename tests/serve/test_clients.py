@@ -16,7 +16,7 @@ from libretranslatepy import LibreTranslateAPI
 from support.server import Client, serve_in_thread
 
 from regard.runs import Run
-from regard.serve.access.api_keys import Keys
+from regard.serve.access.api_keys import ApiKeyStore
 from regard.translate import load
 
 NODE = Path(__file__).parent / "clients"
@@ -55,7 +55,7 @@ def test_deep_translator_translates_texts_and_batches(server: Client, expected: 
 
 def test_deep_translator_reports_a_wrong_key(fluent_run: Run, tmp_path: Path, expected: str) -> None:
     file = tmp_path / "keys.db"
-    key = Keys.made(file).add()
+    key = ApiKeyStore.create(file).add()
     with serve_in_thread(fluent_run.folder, keys=file, require_key=True) as server:
         client = LibreTranslator(source="en", target="de", api_key="wrong", custom_url=f"{server.url}/")
         with pytest.raises(AuthorizationException):

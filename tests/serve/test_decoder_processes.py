@@ -11,25 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import uppercase_worker
 
-from regard.serve.engine.batching import Batcher
-from regard.serve.engine.workers import Processes, Start, next_pause
+from regard.serve.engine.batching import ContinuousBatcher
+from regard.serve.engine.workers import WorkerMain, WorkerPool, next_pause
 from regard.serve.http.errors import OverloadedError
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Processes[str, str, int]]:
-    processes: Processes[str, str, int] = Processes(uppercase_worker.start, 2)
-    processes.ready()
+def workers() -> Iterator[WorkerPool[str, str, int]]:
+    processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.start, 2)
+    processes.wait_until_ready()
     yield processes
     processes.close()
 
 
-def make_batcher(workers: Processes[str, str, int], most: int = 4, tokens: int = 1000) -> Batcher[str, str, int]:
-    return Batcher(workers.find, len, tokens=tokens, most=most, room=10_000, threads=2)
+def make_batcher(
+    workers: WorkerPool[str, str, int], max_segments: int = 4, max_tokens: int = 1000
+) -> ContinuousBatcher[str, str, int]:
+    return ContinuousBatcher(
+        workers.decode, len, max_tokens=max_tokens, max_segments=max_segments, max_waiting=10_000, threads=2
+    )
 
 
 def send_together(
-    batcher: Batcher[str, str, int], requests: list[tuple[list[str], int]]
+    batcher: ContinuousBatcher[str, str, int], requests: list[tuple[list[str], int]]
 ) -> list[list[str] | BaseException]:
     """Send all requests at once; return the answer, or the exception, of each."""
 
@@ -47,77 +51,81 @@ def send_together(
     st.integers(1, 30),
 )
 def test_requests_get_their_own_results_from_workers(
-    workers: Processes[str, str, int], requests: list[tuple[list[str], int]], most: int, tokens: int
+    workers: WorkerPool[str, str, int], requests: list[tuple[list[str], int]], max_segments: int, max_tokens: int
 ) -> None:
-    answers = send_together(make_batcher(workers, most, tokens), requests)
+    answers = send_together(make_batcher(workers, max_segments, max_tokens), requests)
     assert answers == [[f"{text.upper()}{kind}" for text in texts] for texts, kind in requests]
 
 
-def test_worker_exception_fails_its_own_request_with_a_traceback(workers: Processes[str, str, int]) -> None:
-    first, second, third = send_together(make_batcher(workers, most=1), [(["a"], 0), (["bad"], 0), (["b"], 1)])
+def test_worker_exception_fails_its_own_request_with_a_traceback(workers: WorkerPool[str, str, int]) -> None:
+    first, second, third = send_together(make_batcher(workers, max_segments=1), [(["a"], 0), (["bad"], 0), (["b"], 1)])
     assert (first, third) == (["A0"], ["B1"])
     assert isinstance(second, ArithmeticError)
     assert "uppercase_worker.py" in second.__notes__[0]
 
 
-def test_worker_that_dies_is_replaced(workers: Processes[str, str, int]) -> None:
+def test_worker_that_dies_is_replaced(workers: WorkerPool[str, str, int]) -> None:
     for _ in range(2):
-        first, second, third = send_together(make_batcher(workers, most=1), [(["a"], 0), (["die"], 0), (["b"], 1)])
+        first, second, third = send_together(
+            make_batcher(workers, max_segments=1), [(["a"], 0), (["die"], 0), (["b"], 1)]
+        )
         assert (first, third) == (["A0"], ["B1"])
         assert isinstance(second, RuntimeError)
-        assert str(second) == "the process that decodes has ended, with 7"
+        assert str(second) == "the decoder process has ended with 7"
 
 
-def test_worker_that_dies_does_not_fail_the_others_of_its_batch(workers: Processes[str, str, int]) -> None:
-    answers = send_together(make_batcher(workers, most=9), [(["x"], 1), (["x"], 2), (["a", "b"], 0), (["die"], 0)])
+def test_worker_that_dies_does_not_fail_the_others_of_its_batch(workers: WorkerPool[str, str, int]) -> None:
+    answers = send_together(
+        make_batcher(workers, max_segments=9), [(["x"], 1), (["x"], 2), (["a", "b"], 0), (["die"], 0)]
+    )
     assert answers[:3] == [["X1"], ["X2"], ["A0", "B0"]]
     assert isinstance(answers[3], RuntimeError)
 
 
 def test_worker_that_dies_while_idle_is_replaced_without_a_request() -> None:
-    processes: Processes[str, str, int] = Processes(uppercase_worker.start, 1)
-    processes.ready()
-    first = processes.all[0]
-    assert processes.available
-    first.body.kill()
+    processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.start, 1)
+    processes.wait_until_ready()
+    first = processes.workers[0]
+    assert processes.is_available
+    first.process.kill()
     first.wait()
     with processes.changed:
-        assert processes.changed.wait_for(lambda: processes.all[0] is not first and bool(processes.free), 300)
-    assert processes.available
+        assert processes.changed.wait_for(lambda: processes.workers[0] is not first and bool(processes.idle), 300)
+    assert processes.is_available
     assert send_together(make_batcher(processes), [(["a"], 0)]) == [["A0"]]
     processes.close()
 
 
 def test_workers_that_cannot_start_again_are_a_503_and_not_ready() -> None:
-    processes: Processes[str, str, int] = Processes(uppercase_worker.start, 1)
-    processes.ready()
-    processes.start = uppercase_worker.exit_at_once
-    processes.all[0].body.kill()
+    processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.start, 1)
+    processes.wait_until_ready()
+    processes.main = uppercase_worker.exit_at_once
+    processes.workers[0].process.kill()
     (answer,) = send_together(make_batcher(processes), [(["a"], 0)])
     assert isinstance(answer, OverloadedError | RuntimeError)  # the latter if it was sent to the dying process
     (answer,) = send_together(make_batcher(processes), [(["a"], 0)])
     assert isinstance(answer, OverloadedError)
-    assert (answer.status, answer.text) == (503, "The decoder restarts; try again in a moment")
-    assert not processes.available
+    assert (answer.status, answer.message) == (503, "The decoder restarts; try again in a moment")
+    assert not processes.is_available
     processes.close()
 
 
 def test_worker_starts_again_once_the_system_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(start: Start) -> None:
+    def fail(start: WorkerMain) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    processes: Processes[str, str, int] = Processes(uppercase_worker.start, 1)
-    processes.ready()
-    first = processes.all[0]
+    processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.start, 1)
+    processes.wait_until_ready()
+    first = processes.workers[0]
     with monkeypatch.context() as patch:
-        patch.setattr("regard.serve.engine.workers.Process", fail)
-        first.body.kill()
+        patch.setattr("regard.serve.engine.workers.Worker", fail)
+        first.process.kill()
         with processes.changed:
             assert processes.changed.wait_for(lambda: processes.failing == {0}, 300)
         (answer,) = send_together(make_batcher(processes), [(["a"], 0)])
         assert isinstance(answer, OverloadedError)
     with processes.changed:
-        assert processes.changed.wait_for(lambda: processes.all[0] is not first and bool(processes.free), 300)
+        assert processes.changed.wait_for(lambda: processes.workers[0] is not first and bool(processes.idle), 300)
     assert not processes.failing
     processes.close()
 
@@ -132,13 +140,13 @@ def test_pauses_before_restarts_grow_while_workers_die_soon() -> None:
 
 
 def test_worker_that_dies_at_start_up_is_an_error() -> None:
-    processes: Processes[str, str, int] = Processes(uppercase_worker.exit_at_once, 1)
+    processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.exit_at_once, 1)
     with pytest.raises(EOFError):
-        processes.ready()
+        processes.wait_until_ready()
     processes.close()
 
 
-def test_large_batches_and_results_pass_the_pipe(workers: Processes[str, str, int]) -> None:
+def test_large_batches_and_results_pass_the_pipe(workers: WorkerPool[str, str, int]) -> None:
     texts = [f"{number}{'x' * 100_000}" for number in range(50)]
-    answers = send_together(make_batcher(workers, most=50, tokens=10**9), [(texts, 0)])
+    answers = send_together(make_batcher(workers, max_segments=50, max_tokens=10**9), [(texts, 0)])
     assert answers == [[f"{text.upper()}0" for text in texts]]

@@ -13,7 +13,7 @@ from support.server import TIMEOUT, hold_decoding, serve_in_thread
 
 from regard.runs import Run
 from regard.serve.http import timeouts
-from regard.serve.http.middleware import Leaving
+from regard.serve.http.middleware import CancelOnDisconnect
 
 HTTP: Scope = {"type": "http"}
 BODY: list[Message] = [
@@ -53,7 +53,7 @@ def test_request_is_cancelled_when_the_client_disconnects() -> None:
                 seen.append("cancelled")
                 raise
 
-        await Leaving(app)(HTTP, make_receive(BODY, disconnect), refuse_to_send)
+        await CancelOnDisconnect(app)(HTTP, make_receive(BODY, disconnect), refuse_to_send)
         return seen
 
     assert asyncio.run(disconnect_after_body()) == ["ab", "cancelled"]
@@ -73,7 +73,7 @@ def test_application_that_waits_for_a_disconnect_is_notified() -> None:
             except asyncio.CancelledError:
                 seen.append("cancelled")
 
-        await Leaving(app)(HTTP, make_receive(BODY, disconnect), refuse_to_send)
+        await CancelOnDisconnect(app)(HTTP, make_receive(BODY, disconnect), refuse_to_send)
         return seen[0]
 
     assert asyncio.run(disconnect_after_body()) in ("http.disconnect", "cancelled")
@@ -92,7 +92,7 @@ def test_connected_client_gets_answers_and_exceptions_propagate() -> None:
         async def send(message: Message) -> None:
             sent.append(message["type"])
 
-        await Leaving(app)(HTTP, make_receive(BODY, asyncio.Event()), send)
+        await CancelOnDisconnect(app)(HTTP, make_receive(BODY, asyncio.Event()), send)
         return sent
 
     assert asyncio.run(answer(None)) == ["http.response.start"]
@@ -104,7 +104,7 @@ def test_connected_client_gets_answers_and_exceptions_propagate() -> None:
 def test_sentences_of_a_disconnected_client_are_not_decoded(
     fluent_run: Run, reset: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeouts, "SOON", 0.1)  # seconds after which a half-closed connection is given up
+    monkeypatch.setattr(timeouts, "HALF_CLOSE_GRACE", 0.1)  # seconds after which a half-closed connection is given up
     texts = [f"The dog number {number} sees the old house." for number in range(100)]
     body = json.dumps({"q": texts, "source": "en", "target": "de"}).encode()
     head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"

@@ -17,8 +17,8 @@ import pytest
 from support.archives import make_zip
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
-from regard.serve.engine.documents import DocumentProcess, Documents, answer, split_texts
-from regard.serve.http.errors import Refusal
+from regard.serve.engine.documents import DocumentPool, DocumentProcess, answer_request, split_texts
+from regard.serve.http.errors import HTTPError
 
 BODY = '<w:p xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:r><w:t>a</w:t></w:r></w:p>'
 DOCX = make_zip({"[Content_Types].xml": "<Types/>", "word/document.xml": BODY})
@@ -75,7 +75,7 @@ def test_refused_documents_leave_the_process_ready_for_others(process: DocumentP
     assert get_id(process) == first
 
 
-@pytest.mark.parametrize("error", [Refusal("too long"), TimeoutError("too long"), EOFError("too long")])
+@pytest.mark.parametrize("error", [HTTPError("too long"), TimeoutError("too long"), EOFError("too long")])
 def test_document_whose_translation_fails_is_refused_and_the_next_one_translated(
     process: DocumentProcess, error: Exception
 ) -> None:
@@ -132,7 +132,7 @@ def test_process_without_memory_for_a_message_ends_instead_of_leaving_the_servic
 
     connection = FullConnection(os.open(os.devnull, os.O_RDWR))
     with connection, pytest.raises(SystemExit):
-        answer(connection, "a.txt", b"one", DocumentLimits())
+        answer_request(connection, "a.txt", b"one", DocumentLimits())
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_cancelled_document_ends_its_process_and_frees_its_thread() -> None:
         raise CancelledError
 
     async def cancel() -> None:
-        pool = Documents(threads=1, room=0)
+        pool = DocumentPool(threads=1, queue_size=0)
         task = asyncio.create_task(pool.translate("a.txt", b"one", wait, DocumentLimits(), print))
         await asyncio.to_thread(began.wait)
         process = pool.processes[0].process
@@ -188,7 +188,7 @@ def test_documents_are_translated_where_processes_cannot_be_limited() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_process_that_holds_much_memory_is_replaced(process: DocumentProcess) -> None:
-    process.large = 0
+    process.max_kept_memory = 0
     assert translate(process, "a.txt", b"one") == b"one one"
     assert process.process is None
     assert translate(process, "a.txt", b"two") == b"two two"

@@ -1,4 +1,4 @@
-"""Storage of translated files (`Shelf`): quotas per client, expiry, permissions."""
+"""Storage of translated files (`FileStore`): quotas per client, expiry, permissions."""
 
 from __future__ import annotations
 
@@ -12,73 +12,73 @@ from typing import Any
 import pytest
 from support.server import FakeClock
 
-from regard.serve.file_store import KEPT, LEAST, Shelf
-from regard.serve.http.errors import Refusal
+from regard.serve.file_store import LIFETIME, MIN_SIZE, FileStore
+from regard.serve.http.errors import HTTPError
 
 
 @contextmanager
-def open_shelf(room: int, clock: FakeClock | None = None) -> Iterator[Shelf]:
-    shelf = Shelf(room, clock or FakeClock())
+def open_store(capacity: int, clock: FakeClock | None = None) -> Iterator[FileStore]:
+    files = FileStore(capacity, clock or FakeClock())
     try:
-        yield shelf
+        yield files
     finally:
-        shelf.close()
+        files.close()
 
 
-def store(shelf: Shelf, owner: str, content: bytes = b"x", name: str = "a.txt") -> str:
-    return asyncio.run(shelf.put(owner, name, content))
+def store(files: FileStore, owner: str, content: bytes = b"x", name: str = "a.txt") -> str:
+    return asyncio.run(files.add(owner, name, content))
 
 
-def is_stored(shelf: Shelf, key: str) -> bool:
-    path = shelf.get(key)
+def is_stored(files: FileStore, key: str) -> bool:
+    path = files.find(key)
     return path is not None and path.is_file()
 
 
 def test_files_of_one_client_do_not_displace_those_of_another() -> None:
-    with open_shelf(room=30 * LEAST) as shelf:
-        first = store(shelf, "a", b"mine")
-        keys = [store(shelf, "b") for _ in range(500)]
-        assert [is_stored(shelf, key) for key in keys] == [False] * 497 + [True] * 3, (
+    with open_store(capacity=30 * MIN_SIZE) as files:
+        first = store(files, "a", b"mine")
+        keys = [store(files, "b") for _ in range(500)]
+        assert [is_stored(files, key) for key in keys] == [False] * 497 + [True] * 3, (
             "a client has a tenth of the space, and its oldest file is dropped"
         )
-        path = shelf.get(first)
+        path = files.find(first)
         assert path is not None
         assert path.read_bytes() == b"mine"
-        assert len(list(Path(shelf.folder.name).iterdir())) == 4, "dropped files are deleted from the disk"
+        assert len(list(Path(files.folder.name).iterdir())) == 4, "dropped files are deleted from the disk"
 
 
 def test_quota_of_a_client_is_counted_in_bytes() -> None:
-    with open_shelf(room=40 * LEAST) as shelf:
-        large = store(shelf, "a", b"x" * 2 * LEAST)
-        small = [store(shelf, "a") for _ in range(2)]
-        assert all(is_stored(shelf, key) for key in [large, *small])
-        another = store(shelf, "a")
-        assert [is_stored(shelf, key) for key in [large, *small, another]] == [False, True, True, True]
+    with open_store(capacity=40 * MIN_SIZE) as files:
+        large = store(files, "a", b"x" * 2 * MIN_SIZE)
+        small = [store(files, "a") for _ in range(2)]
+        assert all(is_stored(files, key) for key in [large, *small])
+        another = store(files, "a")
+        assert [is_stored(files, key) for key in [large, *small, another]] == [False, True, True, True]
         with pytest.raises(
-            Refusal, match=r"the file \(400001\) exceeds what is kept for one client \(400000\)"
+            HTTPError, match=r"the file \(400001\) exceeds what is kept for one client \(400000\)"
         ) as refused:
-            store(shelf, "a", b"x" * (4 * LEAST + 1))
+            store(files, "a", b"x" * (4 * MIN_SIZE + 1))
         assert refused.value.status == 413
 
 
 def test_full_storage_is_a_503_with_retry_after() -> None:
     clock = FakeClock()
-    with open_shelf(room=10 * LEAST, clock=clock) as shelf:
+    with open_store(capacity=10 * MIN_SIZE, clock=clock) as files:
         keys = []
         for number in range(10):
             clock.now = float(number)
-            keys.append(store(shelf, f"client {number}"))
-        with pytest.raises(Refusal, match="Too many translated files") as refused:
-            shelf.check("another", 1)
-        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": str(int(KEPT) - 9)})
-        with pytest.raises(Refusal, match="Too many translated files"):
-            store(shelf, "another")
-        assert all(is_stored(shelf, key) for key in keys)
-        assert is_stored(shelf, store(shelf, "client 3")), "a client with a file may replace it"
-        assert [is_stored(shelf, key) for key in keys] == [True] * 3 + [False] + [True] * 6
-        clock.now = KEPT + 0.5
-        assert not is_stored(shelf, keys[0])
-        assert is_stored(shelf, store(shelf, "another"))
+            keys.append(store(files, f"client {number}"))
+        with pytest.raises(HTTPError, match="Too many translated files") as refused:
+            files.check_capacity("another", 1)
+        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": str(int(LIFETIME) - 9)})
+        with pytest.raises(HTTPError, match="Too many translated files"):
+            store(files, "another")
+        assert all(is_stored(files, key) for key in keys)
+        assert is_stored(files, store(files, "client 3")), "a client with a file may replace it"
+        assert [is_stored(files, key) for key in keys] == [True] * 3 + [False] + [True] * 6
+        clock.now = LIFETIME + 0.5
+        assert not is_stored(files, keys[0])
+        assert is_stored(files, store(files, "another"))
 
 
 class RecordingLoop(asyncio.SelectorEventLoop):
@@ -93,33 +93,33 @@ class RecordingLoop(asyncio.SelectorEventLoop):
 
 
 def test_expired_files_are_deleted_without_further_requests() -> None:
-    with open_shelf(room=30 * LEAST) as shelf, asyncio.Runner(loop_factory=RecordingLoop) as runner:
-        keys = [runner.run(shelf.put("a", "a.txt", b"x")) for _ in range(2)]
+    with open_store(capacity=30 * MIN_SIZE) as files, asyncio.Runner(loop_factory=RecordingLoop) as runner:
+        keys = [runner.run(files.add("a", "a.txt", b"x")) for _ in range(2)]
         loop = runner.get_loop()
         assert isinstance(loop, RecordingLoop)
-        expiries = [call for delay, call in loop.later if delay == KEPT]
+        expiries = [call for delay, call in loop.later if delay == LIFETIME]
         assert len(expiries) == 2
-        shelf.drop(keys[1])
+        files.delete(keys[1])
         for expire in expiries:
             expire()
-        assert list(Path(shelf.folder.name).iterdir()) == []
-        assert shelf.used() == 0
+        assert list(Path(files.folder.name).iterdir()) == []
+        assert files.count_bytes() == 0
 
 
 def test_stored_files_are_readable_by_the_owner_only() -> None:
-    with open_shelf(room=30 * LEAST) as shelf:
-        path = shelf.get(store(shelf, "a"))
+    with open_store(capacity=30 * MIN_SIZE) as files:
+        path = files.find(store(files, "a"))
         assert path is not None
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def test_failed_write_takes_no_quota() -> None:
-    with open_shelf(room=10 * LEAST) as shelf:
-        shelf.folder.cleanup()
+    with open_store(capacity=10 * MIN_SIZE) as files:
+        files.folder.cleanup()
         for _ in range(3):
             with pytest.raises(OSError, match="No such file"):
-                store(shelf, "a")
-        assert shelf.used() == 0
+                store(files, "a")
+        assert files.count_bytes() == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="folders are locked on POSIX systems only")
@@ -132,9 +132,9 @@ def test_folders_of_killed_services_are_removed_at_the_next_start(
     (stale / "letter").write_bytes(b"private")
     (tmp_path / "regard-documents-of-somebody.txt").write_bytes(b"no folder")
     (tmp_path / "regard-documents-link").symlink_to(tmp_path)
-    with open_shelf(room=30 * LEAST) as running:
+    with open_store(capacity=30 * MIN_SIZE) as running:
         kept = store(running, "a")
-        with open_shelf(room=30 * LEAST):
+        with open_store(capacity=30 * MIN_SIZE):
             assert not stale.exists()
             assert is_stored(running, kept), "the folder of a service that runs stays"
     assert {path.name for path in tmp_path.iterdir()} == {"regard-documents-of-somebody.txt", "regard-documents-link"}

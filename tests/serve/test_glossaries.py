@@ -13,7 +13,7 @@ from support.server import ask_in_process
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve.engine.models import glossaries
+from regard.serve.engine.models import assign_glossaries
 from regard.serve.settings import Settings
 from regard.translate import load
 
@@ -34,12 +34,12 @@ def test_service_translates_terms_by_its_glossary(run: Run) -> None:
 
 def test_service_glossary_belongs_to_one_language_pair() -> None:
     one, two = {("en", "de")}, {("en", "de"), ("de", "pb")}
-    assert glossaries({"": TERMS}, one) == {("en", "de"): TERMS}
-    assert glossaries({"de-pt-BR": TERMS}, two) == {("de", "pb"): TERMS}
+    assert assign_glossaries({"": TERMS}, one) == {("en", "de"): TERMS}
+    assert assign_glossaries({"de-pt-BR": TERMS}, two) == {("de", "pb"): TERMS}
     with pytest.raises(UserError, match="say whose glossary it is: --glossary en-de=FILE"):
-        glossaries({"": TERMS}, two)
+        assign_glossaries({"": TERMS}, two)
     with pytest.raises(UserError, match="no run that is served translates from fr to de"):
-        glossaries({"fr-de": TERMS}, two)
+        assign_glossaries({"fr-de": TERMS}, two)
 
 
 @pytest.mark.slow

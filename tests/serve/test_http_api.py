@@ -21,10 +21,11 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve.engine.models import Given, folder, languages_of, names
-from regard.serve.routes.inspect import described
-from regard.serve.routes.libretranslate import answer
-from regard.serve.service import through
+from regard.serve.engine.models import RunSpec, name_runs, parse_language_pair
+from regard.serve.http.schemas import TranslateRequest
+from regard.serve.routes.inspect import describe_model
+from regard.serve.routes.libretranslate import make_response
+from regard.serve.service import compose_translations
 from regard.serve.settings import Settings
 from regard.translate import Translation, Translator, describe_unaligned_tags, load
 
@@ -266,12 +267,14 @@ def test_html_tags_are_transferred(server: Server, translator: Translator) -> No
 
 def test_html_tags_without_alignment_are_reported(server: Server, translator: Translator) -> None:
     made = [Translation("an <b>old</b> dog", "<b>x</b>", unaligned_tags=2), Translation("a<br>b", "x<br>y")]
-    assert answer(made, True, None, 0, False) == {
+    parameters = TranslateRequest.model_validate({"q": ["a", "b"], "source": "en", "target": "de"})
+    assert make_response(made, parameters) == {
         "translatedText": ["<b>x</b>", "x<br>y"],
         "warnings": [describe_unaligned_tags(1, 2)],
     }
-    assert answer(made[1:], False, None, 0, False) == {"translatedText": "x<br>y"}
-    assert through(*made).unaligned_tags == 2
+    parameters.q = "a"
+    assert make_response(made[1:], parameters) == {"translatedText": "x<br>y"}
+    assert compose_translations(*made).unaligned_tags == 2
     text = "the <i>old</i><br><b>house</b>"
     found = server.translate(text, format="html")
     assert ("warnings" in found) == bool(translator.translate([text], tags=True)[0].unaligned_tags)
@@ -320,7 +323,7 @@ def test_model_list_names_the_score_that_chose(run: Run, tmp_path: Path) -> None
     rows = [{**row, "chrf": 12.5, "measure": "chrf"} if row["kind"] == "dev" else row for row in run.read_metrics()]
     write_jsonl(copy / "metrics.jsonl", rows)
     served: Any = SimpleNamespace(name="zh", folder=copy, translator=load(copy), source="en", target="zh")
-    scores = described(served)["scores"]
+    scores = describe_model(served)["scores"]
     assert (scores["chrf"], scores["bleu"]) == (12.5, None)
 
 
@@ -589,11 +592,11 @@ def test_every_option_of_the_command_reaches_the_settings(monkeypatch: pytest.Mo
 def test_folder_of_a_run_may_contain_an_equals_sign(fluent_run: Run, tmp_path: Path) -> None:
     run = tmp_path / "lr=0.1"
     run.symlink_to(fluent_run.folder)
-    assert Given.of(str(run)) == Given(run, "en", "de")
-    assert Given.of(f"{run}=pt-BR-en") == Given(run, "pb", "en")
-    assert (folder(str(run)), folder(f"{run}=en-de")) == (run, run)
+    assert RunSpec.parse(str(run)) == RunSpec(run, "translate", "en", "de")
+    assert RunSpec.parse(f"{run}=pt-BR-en") == RunSpec(run, "translate", "pb", "en")
+    assert (RunSpec.parse(str(run)).folder, RunSpec.parse(f"{run}=en-de").folder) == (run, run)
     with pytest.raises(UserError, match="is not a run"):
-        Given.of(str(tmp_path / "nowhere=en-de"))
+        RunSpec.parse(str(tmp_path / "nowhere=en-de"))
 
 
 def test_public_url_without_a_scheme_is_refused() -> None:
@@ -603,17 +606,17 @@ def test_public_url_without_a_scheme_is_refused() -> None:
 
 def test_models_get_unique_names_and_language_pairs() -> None:
     folders = [Path(name) for name in ("a/demo-2", "b/demo", "c/demo", "d/demo", "en-de", "en")]
-    assert names(folders) == ["demo-2", "demo", "demo-3", "demo-4", "en-de", "en"]
-    assert languages_of("en-de") == ("en", "de")
-    assert languages_of("pt-BR-en") == ("pt-BR", "en")
-    assert languages_of("en-zh-Hans") == ("en", "zh-Hans")
-    assert languages_of("en-pt_BR") == ("en", "pt_BR")
+    assert name_runs(folders) == ["demo-2", "demo", "demo-3", "demo-4", "en-de", "en"]
+    assert parse_language_pair("en-de") == ("en", "de")
+    assert parse_language_pair("pt-BR-en") == ("pt-BR", "en")
+    assert parse_language_pair("en-zh-Hans") == ("en", "zh-Hans")
+    assert parse_language_pair("en-pt_BR") == ("en", "pt_BR")
 
 
 @pytest.mark.parametrize("pair", ["xx", "", "english-german", "en-", "-de", "en-d", "en-de.txt", "en-de-", "12-34"])
 def test_invalid_language_pair_is_refused(pair: str) -> None:
     with pytest.raises(UserError, match="is not a pair of language codes like en-de"):
-        languages_of(pair)
+        parse_language_pair(pair)
 
 
 def test_invalid_language_pair_is_reported_by_the_command(regard: Command, fluent_run: Run) -> None:

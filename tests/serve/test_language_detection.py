@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.server import ask_in_process
 
 from regard.runs import Run
-from regard.serve.http.errors import Refusal
-from regard.serve.language import READ, Detector, Guess, has_words
+from regard.serve.http.errors import HTTPError
+from regard.serve.language import URL_SEARCH_SIZE, Detection, LanguageDetector, has_letters
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 from regard.tokenizers.urls import remove_urls
@@ -34,9 +34,9 @@ def make_service(run: Run, *pairs: str) -> Iterator[Service]:
 
 
 def test_variant_of_a_language_is_detected_under_its_served_code() -> None:
-    assert Detector(["en", "pb"])(PORTUGUESE)[0].language == "pb"
-    assert Detector(["en", "pb", "pt"])(PORTUGUESE)[0].language == "pt"
-    assert Detector(["en", "zt"])("这座老房子在花园里。")[0].language == "zt"
+    assert LanguageDetector(["en", "pb"])(PORTUGUESE)[0].language == "pb"
+    assert LanguageDetector(["en", "pb", "pt"])(PORTUGUESE)[0].language == "pt"
+    assert LanguageDetector(["en", "zt"])("这座老房子在花园里。")[0].language == "zt"
 
 
 PARTS = ["the", "http://a.de", "www.x.org", "a@b.de", "(a@b.de)", "[X7X]", "12", "½", "²", "_", "…", "家", "a", "&lt;"]
@@ -45,35 +45,35 @@ PARTS = ["the", "http://a.de", "www.x.org", "a@b.de", "(a@b.de)", "[X7X]", "12",
 @given(st.lists(st.sampled_from([*PARTS, " ", "\n", "\u3000"])).map("".join) | st.text())
 def test_text_has_words_if_a_letter_is_left_without_its_addresses(text: str) -> None:
     expected = any(map(str.isalpha, remove_urls(text)))
-    assert has_words(text) == expected
+    assert has_letters(text) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.serve.language.WINDOW", 2)
-        assert has_words(text) == expected
+        assert has_letters(text) == expected
 
 
 def test_only_the_beginning_of_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     monkeypatch.setattr("regard.serve.language.remove_urls", lambda text: read.append(text) or remove_urls(text))  # type: ignore[func-returns-value]
-    assert Detector(["de", "en"])("12 www.x.org " * 5000 + GERMAN * 20_000)[0].language == "de"
-    assert max(map(len, read)) == READ
-    assert sum(map(len, read)) < 10 * READ, "of more than a million letters"
+    assert LanguageDetector(["de", "en"])("12 www.x.org " * 5000 + GERMAN * 20_000)[0].language == "de"
+    assert max(map(len, read)) == URL_SEARCH_SIZE
+    assert sum(map(len, read)) < 10 * URL_SEARCH_SIZE, "of more than a million letters"
 
 
 def test_undetectable_language_is_assumed_if_it_is_the_only_source(fluent_run: Run) -> None:
     with make_service(fluent_run, "tlh-de") as service:
-        assert service.languages("auto", "de", [ENGLISH]) == ("tlh", "de", Guess("tlh", 0.0))
-        assert service.languages("auto", "de", [GERMAN])[0] == "de", "the text is in the target language already"
-        assert service.languages("auto", "de", ["…"]) == ("en", "de", Guess("en", 0.0))
+        assert service.find_languages("auto", "de", [ENGLISH]) == ("tlh", "de", Detection("tlh", 0.0))
+        assert service.find_languages("auto", "de", [GERMAN])[0] == "de", "the text is in the target language already"
+        assert service.find_languages("auto", "de", ["…"]) == ("en", "de", Detection("en", 0.0))
     with make_service(fluent_run, "tlh-qya") as service:
-        assert service.languages("auto", "qya", [ENGLISH])[0] == "tlh"
-        with pytest.raises(Refusal, match="cannot be told; say which it is: qya, tlh"):
-            service.languages("auto", "tlh", [ENGLISH])
+        assert service.find_languages("auto", "qya", [ENGLISH])[0] == "tlh"
+        with pytest.raises(HTTPError, match="cannot be told; say which it is: qya, tlh"):
+            service.find_languages("auto", "tlh", [ENGLISH])
     with make_service(fluent_run, "en-de", "tlh-de") as service:
-        assert service.languages("auto", "de", [ENGLISH])[0] == "en"
+        assert service.find_languages("auto", "de", [ENGLISH])[0] == "en"
     with make_service(fluent_run, "qya-de", "tlh-de") as service:
-        with pytest.raises(Refusal, match="The language of the text cannot be told; say which it is: qya, tlh"):
-            service.languages("auto", "de", [ENGLISH])
-        assert service.languages("auto", "de", [GERMAN])[0] == "de"
+        with pytest.raises(HTTPError, match="The language of the text cannot be told; say which it is: qya, tlh"):
+            service.find_languages("auto", "de", [ENGLISH])
+        assert service.find_languages("auto", "de", [GERMAN])[0] == "de"
 
 
 def test_text_in_an_undetectable_language_is_translated(fluent_run: Run) -> None:

@@ -534,13 +534,13 @@ def test_word_difference_is_a_longest_common_subsequence(visit: Visit) -> None:
         ("ab", "cd"),
     ]:
         pairs = page.evaluate(
-            "async ([a, b]) => (await import('/page/difference.js')).common([...a], [...b])", [left, right]
+            "async ([a, b]) => (await import('/page/text_diff.js')).common([...a], [...b])", [left, right]
         )
         assert len(pairs) == lcs_length(left, right)
         assert all(left[i] == right[j] for i, j in pairs)
         assert pairs == sorted(pairs)
         assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs)
-    far = page.evaluate("async () => (await import('/page/difference.js')).apart([0.5, 0.5, 0], [0, 0.5, 0])")
+    far = page.evaluate("async () => (await import('/page/text_diff.js')).apart([0.5, 0.5, 0], [0, 0.5, 0])")
     assert far == 0.5, "missing probability mass counts"
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.serve.engine.batching import Batcher
+from regard.serve.engine.batching import ContinuousBatcher
 from regard.serve.http.errors import OverloadedError
 
 Report = Callable[[int, str], None]
@@ -34,8 +34,10 @@ class Model:
             report(number, texts[number].upper())
 
 
-def make_batcher(model: Model, tokens: int = 1000, most: int = 4, room: int = 1000) -> Batcher[str, str, int]:
-    return Batcher(model, len, tokens=tokens, most=most, room=room)
+def make_batcher(
+    model: Model, max_tokens: int = 1000, max_segments: int = 4, max_waiting: int = 1000
+) -> ContinuousBatcher[str, str, int]:
+    return ContinuousBatcher(model, len, max_tokens=max_tokens, max_segments=max_segments, max_waiting=max_waiting)
 
 
 async def wait_for_batch(model: Model) -> None:
@@ -112,7 +114,7 @@ def test_padded_batch_stays_within_the_token_limit() -> None:
     model = Model(gated=True)
 
     async def run_requests() -> None:
-        batcher = make_batcher(model, tokens=12, most=99)
+        batcher = make_batcher(model, max_tokens=12, max_segments=99)
         tasks = [asyncio.create_task(batcher(["a"], 0))]
         await wait_for_batch(model)
         tasks += [asyncio.create_task(batcher([text], 0)) for text in ("bbb", "cccc", "dddddd", "e", "f" * 50)]
@@ -133,7 +135,9 @@ def test_failed_batch_fails_its_own_requests_only() -> None:
             report(number, text.upper())
 
     async def run_requests() -> None:
-        batcher: Batcher[str, str, int] = Batcher(decode, len, tokens=1000, most=1, room=10)
+        batcher: ContinuousBatcher[str, str, int] = ContinuousBatcher(
+            decode, len, max_tokens=1000, max_segments=1, max_waiting=10
+        )
         answers = await asyncio.gather(
             batcher(["a"], 0), batcher(["bad", "x"], 0), batcher(["b"], 0), return_exceptions=True
         )
@@ -141,7 +145,7 @@ def test_failed_batch_fails_its_own_requests_only() -> None:
         assert isinstance(answers[1], ArithmeticError)
         assert answers[2] == ["B"]
         assert await batcher(["c"], 0) == ["C"]
-        assert batcher.count == 0
+        assert batcher.waiting == 0
         batcher.close()
 
     asyncio.run(run_requests())
@@ -149,8 +153,8 @@ def test_failed_batch_fails_its_own_requests_only() -> None:
 
 def test_missing_result_is_an_error() -> None:
     async def run_requests() -> None:
-        batcher: Batcher[str, str, int] = Batcher(
-            lambda texts, kind, report, take_more: None, len, tokens=1000, most=4, room=10
+        batcher: ContinuousBatcher[str, str, int] = ContinuousBatcher(
+            lambda texts, kind, report, take_more: None, len, max_tokens=1000, max_segments=4, max_waiting=10
         )
         with pytest.raises(RuntimeError, match="without one of its results"):
             await batcher(["a"], 0)
@@ -163,12 +167,12 @@ def test_full_queue_refuses_requests_and_keeps_waiting_ones() -> None:
     model = Model(gated=True)
 
     async def run_requests() -> None:
-        batcher = make_batcher(model, room=5)
+        batcher = make_batcher(model, max_waiting=5)
         tasks = [asyncio.create_task(batcher(["a"], 0))]
         await wait_for_batch(model)
         tasks += [asyncio.create_task(batcher(["b"] * 5, 0))]
         await asyncio.sleep(0)
-        with pytest.raises(OverloadedError, match="5 pieces wait, 1 more"):
+        with pytest.raises(OverloadedError, match="5 segments wait, 1 more"):
             await batcher(["c"], 0)
         model.gate.release(99)
         assert await asyncio.gather(*tasks) == [["A"], ["B"] * 5]
@@ -182,7 +186,7 @@ def test_large_request_enters_the_queue_in_slices_and_is_completed() -> None:
     model = Model(gated=True)
 
     async def run_requests() -> None:
-        batcher = make_batcher(model, most=1, room=6)
+        batcher = make_batcher(model, max_segments=1, max_waiting=6)
         large = asyncio.create_task(batcher([f"x{n}" for n in range(40)], 0))
         await wait_for_batch(model)
         others = [asyncio.create_task(batcher([text], 0)) for text in "abc"]
@@ -210,7 +214,7 @@ def test_cancelled_request_is_not_decoded() -> None:
         cancelled.cancel()
         model.gate.release(99)
         await asyncio.gather(*tasks)
-        assert batcher.count == 0
+        assert batcher.waiting == 0
         batcher.close()
 
     asyncio.run(run_requests())
@@ -247,7 +251,7 @@ def test_new_sentences_join_a_running_batch() -> None:
             await wait_for_batch(model)
         model.gate.release()
         assert await asyncio.gather(*tasks) == [[f"X{n}" for n in range(6)], ["A"], ["B"]]
-        assert batcher.count == 0
+        assert batcher.waiting == 0
         batcher.close()
 
     asyncio.run(run_requests())
@@ -258,7 +262,7 @@ def test_running_batch_is_not_joined_ahead_of_longer_waiting_requests() -> None:
     model = RollingModel(gated=True)
 
     async def run_requests() -> None:
-        batcher = make_batcher(model, tokens=8)
+        batcher = make_batcher(model, max_tokens=8)
         tasks = [asyncio.create_task(batcher(["a", "b"], 0))]
         await wait_for_batch(model)
         tasks += [
@@ -287,7 +291,9 @@ def test_failed_running_batch_fails_the_bad_request_only() -> None:
             raise ArithmeticError("no")
 
     async def run_requests() -> None:
-        batcher: Batcher[str, str, int] = Batcher(decode, len, tokens=1000, most=2, room=10)
+        batcher: ContinuousBatcher[str, str, int] = ContinuousBatcher(
+            decode, len, max_tokens=1000, max_segments=2, max_waiting=10
+        )
         tasks = [asyncio.create_task(batcher([text], 0)) for text in ("a", "bad", "b")]
         await asyncio.to_thread(started.acquire)
         gate.release(99)
@@ -313,7 +319,9 @@ def test_bad_sentence_does_not_fail_the_others_of_its_batch() -> None:
             report(number, text.upper())
 
     async def run_requests() -> None:
-        batcher: Batcher[str, str, int] = Batcher(decode, len, tokens=1000, most=64, room=100)
+        batcher: ContinuousBatcher[str, str, int] = ContinuousBatcher(
+            decode, len, max_tokens=1000, max_segments=64, max_waiting=100
+        )
         first = asyncio.create_task(batcher(["a"], 0))
         await asyncio.to_thread(started.acquire)
         tasks = [asyncio.create_task(batcher([text], 0)) for text in ("b", "c", "d", "bad")]
@@ -349,8 +357,10 @@ def test_large_request_goes_on_when_the_client_before_it_disconnects() -> None:
         after.acquire()
 
     async def run_requests() -> None:
-        batcher: Batcher[str, str, int] = Batcher(decode, len, tokens=1000, most=1, room=4)
-        batcher.freed = freed = ObservedEvent()
+        batcher: ContinuousBatcher[str, str, int] = ContinuousBatcher(
+            decode, len, max_tokens=1000, max_segments=1, max_waiting=4
+        )
+        batcher.space_freed = space_freed = ObservedEvent()
         large = asyncio.create_task(batcher([f"x{n}" for n in range(5)], 0))  # slices of 4 and 1
         for _ in range(3):
             await asyncio.to_thread(started.acquire)
@@ -360,7 +370,7 @@ def test_large_request_goes_on_when_the_client_before_it_disconnects() -> None:
         other = asyncio.create_task(batcher(["y"] * 4, 1))
         await asyncio.sleep(0)
         before.release()
-        while not freed.awaited:  # the queue has no room for the second slice
+        while not space_freed.awaited:  # the queue has no room for the second slice
             await asyncio.sleep(0)
         other.cancel()
         before.release(99)
@@ -375,14 +385,14 @@ def test_disconnected_client_leaves_the_queue_at_once() -> None:
     model = Model(gated=True)
 
     async def run_requests() -> None:
-        batcher = make_batcher(model, room=9)
+        batcher = make_batcher(model, max_waiting=9)
         first = asyncio.create_task(batcher(["a"], 0))
         await wait_for_batch(model)
         cancelled = asyncio.create_task(batcher(["b"] * 9, 0))
         await asyncio.sleep(0)
         cancelled.cancel()
         await asyncio.wait([cancelled])
-        assert (batcher.count, len(batcher.waiting)) == (0, 0)
+        assert (batcher.waiting, len(batcher.queue)) == (0, 0)
         second = asyncio.create_task(batcher(["c"] * 9, 0))  # there is room for it again
         model.gate.release(99)
         assert await first == ["A"]
@@ -408,13 +418,13 @@ def test_empty_request_is_answered() -> None:
     st.integers(1, 3),
 )
 def test_concurrent_requests_get_their_own_results(
-    requests: list[tuple[list[str], int]], most: int, tokens: int, threads: int
+    requests: list[tuple[list[str], int]], max_segments: int, max_tokens: int, threads: int
 ) -> None:
     def decode(texts: Sequence[str], kind: int, report: Report, take_more: More) -> None:
         running, count = dict(enumerate(texts)), len(texts)
         while running:
-            assert len(running) <= most
-            assert len(running) == 1 or max(map(len, running.values())) * len(running) <= tokens
+            assert len(running) <= max_segments
+            assert len(running) == 1 or max(map(len, running.values())) * len(running) <= max_tokens
             number = max(running, key=lambda number: hash((number, running[number])))
             report(number, f"{running.pop(number).upper()}{kind}")
             new = take_more()
@@ -422,10 +432,12 @@ def test_concurrent_requests_get_their_own_results(
             count += len(new)
 
     async def run_requests() -> None:
-        batcher: Batcher[str, str, int] = Batcher(decode, len, tokens=tokens, most=most, room=10_000, threads=threads)
+        batcher: ContinuousBatcher[str, str, int] = ContinuousBatcher(
+            decode, len, max_tokens=max_tokens, max_segments=max_segments, max_waiting=10_000, threads=threads
+        )
         answers = await asyncio.gather(*(batcher(texts, kind) for texts, kind in requests))
         assert answers == [[f"{text.upper()}{kind}" for text in texts] for texts, kind in requests]
-        assert batcher.count == 0
+        assert batcher.waiting == 0
         batcher.close()
 
     asyncio.run(run_requests())

@@ -20,10 +20,10 @@ from support.server import TIMEOUT, ask_in_process, serve_in_thread
 
 from regard.runs import Run
 from regard.serve import language
-from regard.serve.access.api_keys import Keys
+from regard.serve.access.api_keys import ApiKeyStore
 from regard.serve.http import request as http_request
-from regard.serve.http.errors import Refusal
-from regard.serve.http.request import encode_json
+from regard.serve.http.errors import HTTPError
+from regard.serve.http.schemas import encode_json
 from regard.serve.routes import inspect
 from regard.serve.settings import Settings
 from regard.tokenizers.urls import remove_urls
@@ -61,9 +61,9 @@ async def answer_another_at(
 def test_key_lookup_does_not_block_other_requests(
     fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = Keys.made(tmp_path / "keys.db").add()
-    gate = Gate(Keys.made(tmp_path / "keys.db").find)
-    monkeypatch.setattr(Keys, "find", lambda self, key: gate(key))
+    key = ApiKeyStore.create(tmp_path / "keys.db").add()
+    gate = Gate(ApiKeyStore.create(tmp_path / "keys.db").find)
+    monkeypatch.setattr(ApiKeyStore, "find", lambda self, key: gate(key))
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         return await answer_another_at(gate, client, client.post("/translate", json={**REQUEST, "api_key": key}))
@@ -76,9 +76,9 @@ def test_key_lookup_does_not_block_other_requests(
 def test_parsing_a_large_body_does_not_block_other_requests(
     fluent_run: Run, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(getattr(http_request, f"from_{kind}"))
-    monkeypatch.setattr(http_request, f"from_{kind}", gate)
-    large = {**REQUEST, "more": "x" * http_request.SMALL}
+    gate = Gate(getattr(http_request, f"parse_{kind}"))
+    monkeypatch.setattr(http_request, f"parse_{kind}", gate)
+    large = {**REQUEST, "more": "x" * http_request.SMALL_BODY}
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         body: dict[str, Any] = {"json": large} if kind == "json" else {"data": large}
@@ -108,8 +108,8 @@ def test_detecting_the_language_of_a_long_text_does_not_block_other_requests(
 def test_reading_training_curves_does_not_block_other_requests(
     fluent_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(inspect.measured)
-    monkeypatch.setattr(inspect, "measured", gate)
+    gate = Gate(inspect.read_training_curves)
+    monkeypatch.setattr(inspect, "read_training_curves", gate)
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         return await answer_another_at(gate, client, client.get(f"/v1/models/{fluent_run.folder.name}/curves"))
@@ -133,8 +133,8 @@ def test_forms_are_read_as_by_the_standard_library(parts: list[bytes]) -> None:
     body = b"".join(parts)
     expected = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(http_request, "WINDOW", 4)
-        assert http_request.from_form(body) == expected
+        patch.setattr(http_request, "UNQUOTE_WINDOW", 4)
+        assert http_request.parse_form(body) == expected
 
 
 def test_client_over_its_limit_is_refused_before_the_body_is_read(fluent_run: Run) -> None:
@@ -146,7 +146,7 @@ def test_client_over_its_limit_is_refused_before_the_body_is_read(fluent_run: Ru
 
 
 def test_key_in_the_query_is_checked_before_the_body_is_read(fluent_run: Run, tmp_path: Path) -> None:
-    key = Keys.made(tmp_path / "keys.db").add()
+    key = ApiKeyStore.create(tmp_path / "keys.db").add()
     with serve_in_thread(fluent_run.folder, keys=tmp_path / "keys.db", require_key=True) as server:
 
         def post(key: str, body: bytes) -> int:
@@ -158,10 +158,10 @@ def test_key_in_the_query_is_checked_before_the_body_is_read(fluent_run: Run, tm
 def test_large_bodies_without_a_key_are_read_a_few_at_a_time(
     fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = Keys.made(tmp_path / "keys.db").add()
-    gate = Gate(http_request.from_json)
-    monkeypatch.setattr(http_request, "from_json", gate)
-    monkeypatch.setattr("regard.serve.service.MOST_KEYLESS", 1)
+    key = ApiKeyStore.create(tmp_path / "keys.db").add()
+    gate = Gate(http_request.parse_json)
+    monkeypatch.setattr(http_request, "parse_json", gate)
+    monkeypatch.setattr("regard.serve.service.MAX_KEYLESS", 1)
     large = {**REQUEST, "more": "x" * 70_000}
 
     async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
@@ -183,7 +183,7 @@ def test_large_bodies_without_a_key_are_read_a_few_at_a_time(
 
 
 def test_banned_client_is_refused_before_the_body_is_read(fluent_run: Run, tmp_path: Path) -> None:
-    Keys.made(tmp_path / "keys.db")
+    ApiKeyStore.create(tmp_path / "keys.db")
     with serve_in_thread(fluent_run.folder, req_limit=1, ban_after=1, keys=tmp_path / "keys.db") as server:
         for expected in (200, 429):
             assert server.ask("/translate", expected, **REQUEST)
@@ -193,18 +193,20 @@ def test_banned_client_is_refused_before_the_body_is_read(fluent_run: Run, tmp_p
 
 def test_body_with_too_many_json_values_is_refused_unparsed(monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (b"[]", b'""', b"{}", b"1", b"null"):
-        few, many = (b'{"q":[' + b",".join([value] * count) + b"]}" for count in (40_000, http_request.PARTS + 2))
-        assert len(http_request.from_json(few)["q"]) == 40_000
+        few, many = (
+            b'{"q":[' + b",".join([value] * count) + b"]}" for count in (40_000, http_request.MAX_JSON_PARTS + 2)
+        )
+        assert len(http_request.parse_json(few)["q"]) == 40_000
         monkeypatch.setattr(json, "loads", lambda body: pytest.fail("the body was parsed"))
-        with pytest.raises(Refusal, match="has more than 100000 parts"):
-            http_request.from_json(many)
+        with pytest.raises(HTTPError, match="has more than 100000 parts"):
+            http_request.parse_json(many)
         monkeypatch.undo()
-    text = '[{,"\\' * http_request.PARTS
-    assert http_request.from_json(json.dumps({"q": text}).encode()) == {"q": text}, (
+    text = '[{,"\\' * http_request.MAX_JSON_PARTS
+    assert http_request.parse_json(json.dumps({"q": text}).encode()) == {"q": text}, (
         "brackets inside a string do not count"
     )
-    with pytest.raises(Refusal, match="Invalid JSON"):
-        http_request.from_json(b'"' + b'\\"' * 1_000_000)
+    with pytest.raises(HTTPError, match="Invalid JSON"):
+        http_request.parse_json(b'"' + b'\\"' * 1_000_000)
 
 
 def count_parts(value: Any) -> int:
@@ -237,12 +239,12 @@ def test_parts_of_json_are_counted_exactly(value: Any, ascii_only: bool) -> None
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 def test_json_in_utf_16_is_refused(encoding: str) -> None:
-    with pytest.raises(Refusal, match="Invalid JSON format"):
-        http_request.from_json('{"a": "\\"", "q": [1]}'.encode(encoding))
+    with pytest.raises(HTTPError, match="Invalid JSON format"):
+        http_request.parse_json('{"a": "\\"", "q": [1]}'.encode(encoding))
 
 
 def test_long_numbers_in_json_are_parsed_as_floats() -> None:
     body = b'{"long": %s, "huge": -%s, "short": -%s, "float": 1.5}' % (b"7" * 300, b"7" * 4300, b"7" * 19)
-    found = http_request.from_json(body)
+    found = http_request.parse_json(body)
     assert found == {"long": float("7" * 300), "huge": -math.inf, "short": -int("7" * 19), "float": 1.5}
     assert [type(value) for value in found.values()] == [float, float, int, float]

@@ -1,4 +1,4 @@
-"""Start-up and shutdown of `regard serve`: addresses, signals, files left behind, worker processes."""
+"""WorkerMain-up and shutdown of `regard serve`: addresses, signals, files left behind, worker processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from regard.errors import UserError
 from regard.runs import Run
 from regard.serve import server as http_server
 from regard.serve.engine.batching import SLICE
-from regard.serve.server import tell
+from regard.serve.server import announce
 
 
 class ServeProcess:
@@ -153,7 +153,7 @@ def test_forced_shutdown_answers_waiting_requests_with_503(fluent_run: Run) -> N
                 threads.submit(server.http.post, "/translate_file", **document),
             ]
             assert started.wait(TIMEOUT)
-            while server.service.fleet.served[fluent_run.folder.name].batcher.count < 1:
+            while server.service.models.models[fluent_run.folder.name].batcher.waiting < 1:
                 assert not any(one.done() for one in waiting)  # until the second request waits for the first
             server.stop()
             answers = [one.result() for one in waiting]
@@ -183,27 +183,27 @@ def test_unusable_address_is_reported_before_models_are_loaded(regard: Command, 
 
 def test_unknown_host_name_is_an_error() -> None:
     with pytest.raises(UserError, match=r"--host a\.\.b: no such address"):
-        http_server.taken("a..b", 0)
+        http_server.bind("a..b", 0)
 
 
 def test_all_addresses_of_a_host_share_one_port() -> None:
-    sockets = http_server.taken("localhost", 0)
+    sockets = http_server.bind("localhost", 0)
     try:
         assert len({one.getsockname()[1] for one in sockets}) == 1
-        assert http_server.url("::1", sockets) == f"http://[::1]:{sockets[0].getsockname()[1]}"
+        assert http_server.format_url("::1", sockets) == f"http://[::1]:{sockets[0].getsockname()[1]}"
     finally:
-        http_server.release(sockets)
+        http_server.close_all(sockets)
 
 
 def test_port_taken_since_binding_is_an_error() -> None:
-    first = http_server.taken("127.0.0.1", 0)
-    second = http_server.taken("127.0.0.1", first[0].getsockname()[1])
+    first = http_server.bind("127.0.0.1", 0)
+    second = http_server.bind("127.0.0.1", first[0].getsockname()[1])
     try:
         http_server.listen(first)
         with pytest.raises(UserError, match="is in use already"):
             http_server.listen(second)
     finally:
-        http_server.release([*first, *second])
+        http_server.close_all([*first, *second])
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_sigterm_while_loading_leaves_no_files(fluent_run: Run, tmp_path: Path) 
     code = (
         "import os, signal, regard.serve.server as server\n"
         "from regard.serve import Settings\n"
-        "server.configuration = lambda service: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "server.make_server_config = lambda service: os.kill(os.getpid(), signal.SIGTERM)\n"
         f"server.serve([{str(fluent_run.folder)!r}], Settings(port=0))\n"
     )
     folder = tmp_path / "tmp"
@@ -234,7 +234,7 @@ def test_service_starts_with_standard_output_closed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout", None)  # as Python has it after `>&-`
-    tell(make_idle_service(), "http://127.0.0.1:5000")
+    announce(make_idle_service(), "http://127.0.0.1:5000")
     assert capfd.readouterr() == ("", "")
 
 
@@ -243,7 +243,7 @@ def test_service_starts_if_its_output_is_not_read(monkeypatch: pytest.MonkeyPatc
     os.close(reader)
     with os.fdopen(writer, "w") as output:  # closing it fails if anything is left to write, as at exit
         monkeypatch.setattr("sys.stdout", output)
-        tell(make_idle_service(), "http://127.0.0.1:5000")
+        announce(make_idle_service(), "http://127.0.0.1:5000")
         assert os.fstat(output.fileno()).st_rdev == Path(os.devnull).stat().st_rdev
 
 

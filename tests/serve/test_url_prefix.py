@@ -10,7 +10,7 @@ from support.server import serve_in_thread
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve.http.middleware import prefix
+from regard.serve.http.middleware import normalize_prefix
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 
@@ -40,13 +40,20 @@ def test_all_routes_are_served_under_the_url_prefix_only(fluent_run: Run, caplog
         assert download.startswith(f"{url}/download_file/")
         assert http.get(download).status_code == 200
         assert http.post(f"{url}/translate", content=b"x" * 4_000_001).status_code == 413
-    logged = {vars(record)["figures"].get("path"): record.getMessage() for record in caplog.records}
+    logged = {vars(record)["fields"].get("path"): record.getMessage() for record in caplog.records}
     for path in ("/translate", "/v1/trace", "/health", "/words/offer"):
         assert logged[path] == "request", "the log has paths without the prefix"
 
 
 def test_url_prefix_must_be_a_path() -> None:
-    assert [prefix(given) for given in ("", "/", "a", "/a", "a/b/", "/a/b")] == ["", "", "/a", "/a", "/a/b", "/a/b"]
+    assert [normalize_prefix(given) for given in ("", "/", "a", "/a", "a/b/", "/a/b")] == [
+        "",
+        "",
+        "/a",
+        "/a",
+        "/a/b",
+        "/a/b",
+    ]
     for wrong in ("/a b", "/{x}", "/a//b", "/a?b", "http://x"):
         with pytest.raises(UserError, match="--url-prefix is a path like /translate, not"):
-            prefix(wrong)
+            normalize_prefix(wrong)

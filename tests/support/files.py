@@ -1,4 +1,4 @@
-"""Text and JSON Lines files."""
+"""Text and JSON JsonFormatter files."""
 
 from __future__ import annotations
 

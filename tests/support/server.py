@@ -24,9 +24,9 @@ import httpx
 import uvicorn
 
 from regard.serve import server as http_server
-from regard.serve.app import application
-from regard.serve.metrics import LOG, Lines
-from regard.serve.server import configuration
+from regard.serve.app import make_application
+from regard.serve.metrics import LOG, JsonFormatter
+from regard.serve.server import make_server_config
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 from support.commands import environment, regard_command
@@ -165,7 +165,7 @@ class _LogHandler(logging.Handler):
     def __init__(self, server: Client) -> None:
         super().__init__()
         self.server = server
-        self.setFormatter(Lines())
+        self.setFormatter(JsonFormatter())
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -182,10 +182,10 @@ def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer
     The log is that of all servers of this process; every line must be JSON.
     """
     service = Service(list(map(str, runs)), Settings(**{"processes": 0, **settings}))
-    service.limits.clock = FakeClock()  # rate-limit windows do not end, however slow the machine
-    sockets = http_server.taken("127.0.0.1", 0)
+    service.rate_limiter.clock = FakeClock()  # rate-limit windows do not end, however slow the machine
+    sockets = http_server.bind("127.0.0.1", 0)
     try:
-        server = uvicorn.Server(configuration(service))
+        server = uvicorn.Server(make_server_config(service))
         http_server.listen(sockets)
         thread = threading.Thread(target=server.run, args=(sockets,))
         client = ThreadServer(sockets[0].getsockname()[1], service, server)
@@ -200,7 +200,7 @@ def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer
             logging.getLogger().removeHandler(handler)
     finally:
         service.close()
-        http_server.release(sockets)
+        http_server.close_all(sockets)
     assert not client.stray, client.stray
 
 
@@ -208,15 +208,15 @@ def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer
 def hold_decoding(server: ThreadServer) -> Iterator[threading.Event]:
     """Let no batch be decoded until the block ends; the event is set once a batch waits to be decoded."""
     started, gate = threading.Event(), threading.Event()
-    batchers = [served.batcher for served in server.service.fleet.served.values()]
+    batchers = [served.batcher for served in server.service.models.models.values()]
     for batcher in batchers:
-        batcher.find = partial(_wait_at_gate, started, gate, batcher.find)
+        batcher.decode = partial(_wait_at_gate, started, gate, batcher.decode)
     try:
         yield started
     finally:
         gate.set()
         for batcher in batchers:
-            batcher.find = batcher.find.args[-1]  # type: ignore[attr-defined]
+            batcher.decode = batcher.decode.args[-1]  # type: ignore[attr-defined]
 
 
 def _wait_at_gate(started: threading.Event, gate: threading.Event, find: Callable[..., None], *batch: Any) -> None:
@@ -231,7 +231,7 @@ def ask_in_process(run: Path | str, settings: Settings, ask: Callable[[httpx.Asy
     async def asking() -> T:
         service = Service([str(run)], replace(settings, processes=0))
         try:
-            transport = httpx.ASGITransport(application(service))
+            transport = httpx.ASGITransport(make_application(service))
             async with httpx.AsyncClient(transport=transport, base_url="http://inside") as client:
                 return await ask(client)
         finally:

@@ -1,4 +1,4 @@
-"""Who may ask: keys in a file of SQLite's, of which only hashes are kept."""
+"""API keys in an SQLite file, which holds only their hashes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import hmac
 import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from regard.errors import UserError
-from regard.serve.file_store import write_private
 
 TABLE = """
 create table if not exists keys (
@@ -21,52 +20,52 @@ create table if not exists keys (
     made text not null, hourly_req_limit integer, daily_req_limit integer
 )
 """
-LATER = ("hourly_req_limit", "daily_req_limit")  # columns that older files lack
-KNOWN = "id, note, made, req_limit, hourly_req_limit, daily_req_limit, char_limit"
-LETTERS = 8  # of a key's beginning, which names it
+ADDED_COLUMNS = ("hourly_req_limit", "daily_req_limit")  # that files of earlier versions lack
+COLUMNS = "id, note, made, req_limit, hourly_req_limit, daily_req_limit, char_limit"  # the fields of `ApiKey`
+ID_LENGTH = 8  # first characters of a key, which identify it
+OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True)
-class Key:
-    """What is known of a key; a limit of None is that of everybody."""
+class ApiKey:
+    """Stored properties of a key; a limit of None is that of the service."""
 
     id: str
     note: str
     made: str
-    req_limit: int | None = None  # in a minute …
+    req_limit: int | None = None  # per minute
     hourly_req_limit: int | None = None
     daily_req_limit: int | None = None
     char_limit: int | None = None
 
 
-class Keys:
-    """The file."""
+class ApiKeyStore:
+    """File of API keys."""
 
     def __init__(self, path: Path) -> None:
-        """A file that is there: a wrong name must not become a file in which there is no key."""
+        """Open an existing file: a mistyped name must not become an empty one."""
         if not path.is_file():
             raise UserError(f"there is no file of keys {path}; make one with: regard keys add NOTE --file {path}")
         self.path = path
-        with self.opened() as database:
+        with self._connect() as database:
             database.execute(TABLE)
-            there = {row[1] for row in database.execute("pragma table_info(keys)")}
-            for column in LATER:
-                if column not in there:
+            existing = {row[1] for row in database.execute("pragma table_info(keys)")}
+            for column in ADDED_COLUMNS:
+                if column not in existing:
                     database.execute(f"alter table keys add column {column} integer")
 
     @classmethod
-    def made(cls, path: Path) -> Keys:
-        """The file, which is made where there is none."""
-        with suppress(FileExistsError):
-            write_private(path)
+    def create(cls, path: Path) -> ApiKeyStore:
+        """Open a file, and create it if it does not exist, readable by its owner only."""
+        path.touch(OWNER_ONLY)
         return cls(path)
 
     @contextmanager
-    def opened(self) -> Iterator[sqlite3.Connection]:
-        """The database; what is done to it is done as a whole, or not at all."""
-        place = f"{self.path.absolute().as_uri()}?mode=rw"  # a file that was taken away is not made again
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        """Open the database for one transaction."""
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"  # a file that was deleted is not created again
         try:
-            with closing(sqlite3.connect(place, timeout=0.5, uri=True)) as database, database:
+            with closing(sqlite3.connect(uri, timeout=0.5, uri=True)) as database, database:
                 yield database
         except sqlite3.Error as error:
             raise UserError(f"{self.path} cannot be used as a file of keys: {error}") from error
@@ -80,47 +79,45 @@ class Keys:
         daily_req_limit: int | None = None,
         char_limit: int | None = None,
     ) -> str:
-        """A new key; nobody can tell it again."""
+        """Create a key and return it; it cannot be read from the file again."""
         key = secrets.token_hex(20)
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        with self.opened() as database:
-            limits = (req_limit, hourly_req_limit, daily_req_limit, char_limit)
-            row = (key[:LETTERS], note, made, *limits, hashed(key))
-            database.execute(f"insert into keys ({KNOWN}, hash) values (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        limits = (req_limit, hourly_req_limit, daily_req_limit, char_limit)
+        with self._connect() as database:
+            row = (key[:ID_LENGTH], note, made, *limits, hash_key(key))
+            database.execute(f"insert into keys ({COLUMNS}, hash) values (?, ?, ?, ?, ?, ?, ?, ?)", row)
         return key
 
-    def list(self) -> list[Key]:
-        """All keys, the oldest first."""
-        with self.opened() as database:
-            rows = database.execute(f"select {KNOWN} from keys order by made, id")
-            return [Key(*row) for row in rows]
+    def list(self) -> list[ApiKey]:
+        """Return all keys, oldest first."""
+        with self._connect() as database:
+            return [ApiKey(*row) for row in database.execute(f"select {COLUMNS} from keys order by made, id")]
 
-    def revoke(self, id: str) -> Key:
-        """Takes a key away, named by its first letters or given whole; what it was."""
-        with self.opened() as database:
-            row = database.execute(f"select {KNOWN} from keys where id = ?", (id[:LETTERS],)).fetchone()
-            if row is None:
-                raise UserError(f"{self.path} has no key {id[:LETTERS]!r}")
-            database.execute("delete from keys where id = ?", (id[:LETTERS],))
-        return Key(*row)
+    def revoke(self, key: str) -> ApiKey:
+        """Delete a key, given by its first characters or as a whole, and return its properties."""
+        id = key[:ID_LENGTH]
+        with self._connect() as database:
+            rows = database.execute(f"delete from keys where id = ? returning {COLUMNS}", (id,)).fetchall()
+        if not rows:
+            raise UserError(f"{self.path} has no key {id!r}")
+        return ApiKey(*rows[0])
 
-    def find(self, key: str) -> Key | None:
-        """The key, if there is such a one. How long it takes tells nothing of it."""
-        wanted = f"select {KNOWN}, hash from keys where id = ?"
-        id = key[:LETTERS] if key.isascii() else ""
-        with self.opened() as database:
-            row = database.execute(wanted, (id,)).fetchone()
-        *known, expected = row or (None, hashed(""))
-        same = hmac.compare_digest(hashed(key), expected)
-        return Key(*known) if row and same else None
+    def find(self, key: str) -> ApiKey | None:
+        """Return the properties of a key, None if there is none; the time that this takes tells nothing about it."""
+        id = key[:ID_LENGTH] if key.isascii() else ""
+        with self._connect() as database:
+            row = database.execute(f"select {COLUMNS}, hash from keys where id = ?", (id,)).fetchone()
+        *properties, expected = row or (None, hash_key(""))
+        is_same = hmac.compare_digest(hash_key(key), expected)
+        return ApiKey(*properties) if row and is_same else None
 
 
-def hashed(key: str) -> bytes:
-    """What is kept of a key: it is long and drawn by chance, so that nobody can guess it from this."""
+def hash_key(key: str) -> bytes:
+    """Hash a key for storage; as it is long and random, a fast hash is safe."""
     return hashlib.sha256(key.encode("utf-8", "replace")).digest()
 
 
-def bearer(headers: Mapping[str, str]) -> str:
-    """The token of `Authorization: Bearer TOKEN`; nothing where there is none, or something else."""
+def bearer_token(headers: Mapping[str, str]) -> str:
+    """Return the token of `Authorization: Bearer TOKEN`; empty if there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,8 +1,8 @@
-"""Pieces of many requests through one model together.
+"""Continuous batching: segments of concurrent requests are decoded together.
 
-Whoever waits is served in turn, a piece at a time: a request of ten thousand pieces has in each batch the share that a
-request of one has. What is found for a piece is handed over when it is known, not when its batch has ended; and who
-comes later goes into a batch that is under way, in the place of what is done.
+Requests take turns, one segment at a time: in each batch, a request of ten thousand segments gets as many as a request
+of one. A result is returned when it is known, not when its batch ends; new segments join a running batch in the place
+of finished ones.
 """
 
 from __future__ import annotations
@@ -10,232 +10,218 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from regard.serve.http.errors import OverloadedError
 
-P = TypeVar("P")
-R = TypeVar("R")
-K = TypeVar("K")
+S = TypeVar("S")  # segment
+R = TypeVar("R")  # result
+K = TypeVar("K")  # key: segments of one batch have the same
 
-# Tells each result, by its number in the order in which the pieces came, when it is known; may ask for more pieces.
-Find = Callable[[Sequence[P], K, Callable[[int, R], None], Callable[[], Sequence[P]]], None]
-
+# Decode segments. Reports each result when it is known, by the number of its segment in the order in which they came;
+# may take more segments.
+DecodeBatch = Callable[[Sequence[S], K, Callable[[int, R], None], Callable[[], Sequence[S]]], None]
 
 SLICE = 4  # batches of one request that wait at once
 
 
 @dataclass(eq=False)
-class Waiting(Generic[P, R, K]):
-    """A request, with what is left of it."""
+class PendingRequest(Generic[S, R, K]):
+    """Segments of a request, and the results so far."""
 
-    kind: K
-    pieces: Sequence[P]
-    left: deque[int]  # numbers of pieces that nobody works on yet
-    results: list[R | None]
-    missing: int
+    key: K
+    segments: Sequence[S]
     answer: asyncio.Future[list[R]] = field(repr=False)
+    waiting: deque[int] = field(default_factory=deque)  # numbers of segments that are not in a batch yet
+    results: dict[int, R] = field(default_factory=dict)
 
     @property
-    def wanted(self) -> bool:
-        """Whether somebody still waits for it."""
+    def is_awaited(self) -> bool:
+        """True unless it was answered, has failed, or its client has left."""
         return not self.answer.done()
 
 
-Place = tuple[Waiting[P, R, K], int]  # a request, and the number of one of its pieces
+Place = tuple[PendingRequest[S, R, K], int]  # a request and the number of one of its segments
 
 
 @dataclass(eq=False)
-class Batch(Generic[P, R, K]):
-    """What one thread works on."""
+class RunningBatch(Generic[S, R, K]):
+    """Segments that one thread decodes."""
 
-    kind: K
-    going: dict[int, Place[P, R, K]] = field(default_factory=dict)  # what is not known yet, by its number
-    count: int = 0  # of places it ever had
+    key: K
+    running: dict[int, Place[S, R, K]] = field(default_factory=dict)  # those without a result, by their number
+    count: int = 0  # segments so far
 
-    def add(self, places: Sequence[Place[P, R, K]]) -> list[P]:
-        """The pieces of further places."""
-        self.going.update(enumerate(places, self.count))
+    def add(self, places: Sequence[Place[S, R, K]]) -> list[S]:
+        """Add segments and return them."""
+        self.running.update(enumerate(places, self.count))
         self.count += len(places)
-        return [request.pieces[number] for request, number in places]
+        return [request.segments[number] for request, number in places]
 
 
-class Batcher(Generic[P, R, K]):
-    """One queue and the threads that work on it, each on a batch that pieces leave and come into."""
+class ContinuousBatcher(Generic[S, R, K]):
+    """A queue of segments, and threads that decode batches of them."""
 
     def __init__(
         self,
-        find: Find[P, K, R],
-        size: Callable[[P], int],
+        decode: DecodeBatch[S, K, R],
+        size: Callable[[S], int],
         *,
-        tokens: int,
-        most: int,
-        room: int,
+        max_tokens: int,
+        max_segments: int,
+        max_waiting: int,
         threads: int = 1,
-        noted: Callable[[int, int], None] = lambda pieces, waiting: None,
+        on_admit: Callable[[int, int], None] = lambda admitted, waiting: None,
     ) -> None:
-        """`tokens` a batch may have, padding counted, and at most so many pieces; `room` for pieces that wait.
+        """Limit the tokens of a batch, padding included, its segments, and the segments in the queue.
 
-        `noted` is told how many pieces come into a batch together, and how many still wait.
+        `on_admit` gets the number of segments that were added to a batch at once, and of those that still wait.
         """
-        self.find = find
+        self.decode = decode
         self.size = size
-        self.tokens = tokens
-        self.most = most
-        self.room = room
-        self.noted = noted
-        self.queue = threading.Lock()  # held by who changes the next two
-        self.waiting: deque[Waiting[P, R, K]] = deque()
-        self.count = 0  # of pieces that wait
-        self.slice = SLICE * most
-        self.freed = asyncio.Event()  # that some no longer wait
-        self.idle = threads
-        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+        self.max_tokens = max_tokens
+        self.max_segments = max_segments
+        self.max_waiting = max_waiting
+        self.on_admit = on_admit
+        self.lock = threading.Lock()  # held while one of the next two is changed
+        self.queue: deque[PendingRequest[S, R, K]] = deque()
+        self.waiting = 0  # segments in the queue
+        self.space_freed = asyncio.Event()
+        self.idle_threads = threads
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
-    async def __call__(self, pieces: Sequence[P], kind: K) -> list[R]:
-        """The results of all pieces, in their order. Pieces of one kind alone come into a batch together.
+    async def __call__(self, segments: Sequence[S], key: K) -> list[R]:
+        """Decode the segments of a request and return the results in their order.
 
-        A request takes room for a few batches at a time, whatever its size; what has begun is not turned away later.
+        A request puts a few batches into the queue at a time, whatever its size, and is never refused once it began.
         """
-        found: list[R] = []
-        for start in range(0, len(pieces), self.slice):
-            some = pieces[start : start + self.slice]
-            while self.count and self.count + len(some) > self.room:
+        results: list[R] = []
+        step = SLICE * self.max_segments
+        for start in range(0, len(segments), step):
+            part = segments[start : start + step]
+            while self.waiting and self.waiting + len(part) > self.max_waiting:
                 if not start:
-                    raise OverloadedError(f"{self.count} pieces wait, {len(some)} more are too many")
-                self.freed.clear()
-                await self.freed.wait()
-            found += await self.together(some, kind)
-        return found
+                    raise OverloadedError(f"{self.waiting} segments wait, {len(part)} more are too many")
+                self.space_freed.clear()
+                await self.space_freed.wait()
+            results += await self._enqueue(part, key)
+        return results
 
-    async def together(self, pieces: Sequence[P], kind: K) -> list[R]:
-        """A few pieces, which wait together."""
+    async def _enqueue(self, segments: Sequence[S], key: K) -> list[R]:
         answer: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
-        left, results = deque(range(len(pieces))), list[R | None]([None] * len(pieces))
-        request = Waiting(kind, pieces, left, results, len(pieces), answer)
-        with self.queue:
-            self.waiting.append(request)
-            self.count += len(pieces)
-        self.start()
+        request = PendingRequest(key, segments, answer, deque(range(len(segments))))
+        with self.lock:
+            self.queue.append(request)
+            self.waiting += len(segments)
+        self._start_batches()
         try:
             return await answer
         finally:
             self._withdraw(request)
 
-    def _withdraw(self, request: Waiting[P, R, K]) -> None:
-        """Take out of the queue what is left of a request that was cancelled, or that failed."""
-        with self.queue:
-            if request.left:  # as long as it has any, it is in the queue
-                self.waiting.remove(request)
-                self.count -= len(request.left)
-                request.left.clear()
-        self.freed.set()
+    def _withdraw(self, request: PendingRequest[S, R, K]) -> None:
+        """Remove what is left of a request from the queue, because it was cancelled or has failed."""
+        with self.lock:
+            if request.waiting:  # then it is in the queue
+                self.queue.remove(request)
+                self.waiting -= len(request.waiting)
+                request.waiting.clear()
+        self.space_freed.set()
 
-    def start(self) -> None:
-        """Sets idle threads to work while anybody waits."""
-        while self.idle and (places := self.next()):
-            self.idle -= 1
-            batch: Batch[P, R, K] = Batch(places[0][0].kind)
+    def _start_batches(self) -> None:
+        """Start a batch in each idle thread, as long as segments wait."""
+        while self.idle_threads and (places := self._admit()):
+            self.idle_threads -= 1
             loop = asyncio.get_running_loop()
-            future = loop.run_in_executor(self.threads, self.work, batch, batch.add(places), loop)
-            future.add_done_callback(lambda done, batch=batch: self.ended(batch, done))  # type: ignore[misc]
-        self.freed.set()
+            batch: RunningBatch[S, R, K] = RunningBatch(places[0][0].key)
+            future = loop.run_in_executor(self.executor, self._run_batch, batch, batch.add(places), loop)
+            future.add_done_callback(self._end_batch)
+        self.space_freed.set()
 
-    def next(self, going: Batch[P, R, K] | None = None) -> list[Place[P, R, K]]:
-        """What comes next: of each request that waits a piece in turn, as long as there is room for it.
+    def _end_batch(self, future: asyncio.Future[None]) -> None:
+        self.idle_threads += 1
+        self._start_batches()
 
-        Into a batch that is under way nobody comes before those who have waited longer: it would never end, and they
-        would wait for its end.
+    def _admit(self, batch: RunningBatch[S, R, K] | None = None) -> list[Place[S, R, K]]:
+        """Take the next segments from the queue, one of each request in turn, as long as the batch has room.
+
+        A running batch is not joined ahead of requests that have waited longer and do not fit into it: it would never
+        end, and they wait for its end.
         """
-        there = [] if going is None else [self.size(one.pieces[number]) for one, number in list(going.going.values())]
-        found: list[Place[P, R, K]] = []
-        passed: list[Waiting[P, R, K]] = []
-        longest = max(there, default=0)
-        with self.queue:
-            while self.waiting and len(there) + len(found) < self.most and not (going and passed):
-                request = self.waiting.popleft()
-                if not request.wanted:
-                    self.count -= len(request.left)
-                    request.left.clear()
+        running = [] if batch is None else [request.segments[n] for request, n in list(batch.running.values())]
+        longest = max(map(self.size, running), default=0)
+        admitted: list[Place[S, R, K]] = []
+        skipped: list[PendingRequest[S, R, K]] = []
+        with self.lock:
+            while self.queue and len(running) + len(admitted) < self.max_segments and not (batch and skipped):
+                request = self.queue.popleft()
+                if not request.is_awaited:
+                    self.waiting -= len(request.waiting)
+                    request.waiting.clear()
                     continue
-                size = self.size(request.pieces[request.left[0]])
-                kind = going.kind if going else found[0][0].kind if found else request.kind
-                count = len(there) + len(found)
-                if request.kind != kind or (count and max(longest, size) * (count + 1) > self.tokens):
-                    passed.append(request)
+                size = self.size(request.segments[request.waiting[0]])
+                key = batch.key if batch else admitted[0][0].key if admitted else request.key
+                count = len(running) + len(admitted)
+                if request.key != key or (count and max(longest, size) * (count + 1) > self.max_tokens):
+                    skipped.append(request)
                     continue
-                found.append((request, request.left.popleft()))
+                admitted.append((request, request.waiting.popleft()))
                 longest = max(longest, size)
-                self.count -= 1
-                if request.left:
-                    self.waiting.append(request)  # behind all others
-            self.waiting.extendleft(reversed(passed))  # who had to stand back is first the next time
-        if found:
-            self.noted(len(found), self.count)
-        return found
+                self.waiting -= 1
+                if request.waiting:
+                    self.queue.append(request)  # behind all others
+            self.queue.extendleft(reversed(skipped))
+        if admitted:
+            self.on_admit(len(admitted), self.waiting)
+        return admitted
 
-    def work(self, batch: Batch[P, R, K], pieces: Sequence[P], loop: asyncio.AbstractEventLoop) -> None:
-        """One batch, in a thread, until nothing is left that could come into it.
+    def _run_batch(
+        self, batch: RunningBatch[S, R, K], segments: Sequence[S], loop: asyncio.AbstractEventLoop, grows: bool = True
+    ) -> None:
+        """Decode a batch, in a thread, until no segment joins it any more.
 
-        Where a batch of several pieces fails, each that has no result yet is tried alone: only those fail that fail
-        by themselves.
+        If a batch of several segments fails, each that has no result yet is tried alone: only those fail that fail by
+        themselves.
         """
 
-        def tell(number: int, result: R) -> None:
-            loop.call_soon_threadsafe(self.known, *batch.going.pop(number), result)
+        def report(number: int, result: R) -> None:
+            loop.call_soon_threadsafe(self._store_result, *batch.running.pop(number), result)
 
-        def more() -> list[P]:
-            if not self.count:
+        def take_more() -> list[S]:
+            if not grows or not self.waiting:
                 return []
-            found = self.next(batch)
-            loop.call_soon_threadsafe(self.freed.set)
-            return batch.add(found)
+            admitted = self._admit(batch)
+            loop.call_soon_threadsafe(self.space_freed.set)
+            return batch.add(admitted)
 
-        try:
-            self.find(pieces, batch.kind, tell, more)
-        except OverloadedError:
-            raise
-        except Exception:
-            if len(batch.going) == 1:
-                raise
-            for request, number in [batch.going.pop(each) for each in list(batch.going)]:
-                if request.wanted:
-                    self._decode_alone(request, number, loop)
-
-    def _decode_alone(self, request: Waiting[P, R, K], number: int, loop: asyncio.AbstractEventLoop) -> None:
-        found: list[R] = []
         error: Exception | None = None
         try:
-            self.find([request.pieces[number]], request.kind, lambda _, result: found.append(result), lambda: [])
+            self.decode(segments, batch.key, report, take_more)
         except Exception as raised:
             error = raised
-        if found:
-            loop.call_soon_threadsafe(self.known, request, number, found[0])
-        else:
-            loop.call_soon_threadsafe(self._fail, request, error)
+        left = list(batch.running.values())
+        if error is None or isinstance(error, OverloadedError) or len(left) == 1:
+            loop.call_soon_threadsafe(self._fail, left, error)
+            return
+        for request, number in left:
+            if request.is_awaited:
+                single: RunningBatch[S, R, K] = RunningBatch(batch.key)
+                self._run_batch(single, single.add([(request, number)]), loop, grows=False)
 
-    def _fail(self, request: Waiting[P, R, K], error: BaseException | None) -> None:
-        if request.wanted:
-            request.answer.set_exception(error or RuntimeError("a batch ended without one of its results"))
+    def _fail(self, places: Iterable[Place[S, R, K]], error: Exception | None) -> None:
+        for request, _ in places:
+            if request.is_awaited:
+                request.answer.set_exception(error or RuntimeError("a batch ended without one of its results"))
 
-    def known(self, request: Waiting[P, R, K], place: int, result: R) -> None:
-        """One piece more; the last one is the answer."""
-        request.results[place] = result
-        request.missing -= 1
-        if not request.missing and request.wanted:
-            request.answer.set_result([result for result in request.results if result is not None])
-
-    def ended(self, batch: Batch[P, R, K], done: asyncio.Future[None]) -> None:
-        """A thread is free again; what it could not do, those who wait are told."""
-        self.idle += 1
-        error = done.exception()
-        for request, _ in batch.going.values():
-            self._fail(request, error)
-        self.start()
+    def _store_result(self, request: PendingRequest[S, R, K], number: int, result: R) -> None:
+        """Store a result; the last one answers the request."""
+        request.results[number] = result
+        if len(request.results) == len(request.segments) and request.is_awaited:
+            request.answer.set_result([request.results[n] for n in range(len(request.segments))])
 
     def close(self) -> None:
-        """Ends the threads, when what they work on is done."""
-        self.threads.shutdown()
+        """Wait for the running batches and end the threads."""
+        self.executor.shutdown()

@@ -1,9 +1,9 @@
-"""Documents are read and written in processes of their own, which are ended if a document takes too much.
+"""Translation of documents in processes of their own, which are killed if a document takes too much.
 
-Untrusted input may be made to cost as much time or memory as possible. A document is therefore parsed in a process with
-limits of processor time and memory: one that exceeds them costs that process and nothing else. The texts go back to the
-service, which translates them. Messages are JSON, and the bytes of a document follow theirs. Texts are sent in many
-small messages, because reading and writing JSON blocks all threads of the service.
+Untrusted documents may be made to cost as much time or memory as possible. A document is therefore parsed in a process
+with limits of processor time and memory: one that exceeds them costs that process and nothing else. The texts go back
+to the service, which translates them. Messages are JSON, and the bytes of a document follow theirs. Texts are sent in
+many small messages, because reading and writing JSON blocks all threads of the service.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
-from regard.serve.engine.thread_pool import Aside
+from regard.serve.engine.thread_pool import BoundedThreadPool
 
 try:
     import resource
@@ -38,7 +38,7 @@ else:
 
 SECONDS = 60  # of processor time that one document may take
 MEMORY = 2 << 30  # bytes of address space of a process
-LARGE = 300 << 20  # bytes: a process that has grown beyond that is replaced by a fresh one
+MAX_KEPT_MEMORY = 300 << 20  # bytes: a process that has grown beyond that is replaced by a fresh one
 MESSAGE_TEXTS = 1_000  # at most in one message
 MESSAGE_CHARACTERS = 200_000  # at most in one message, unless a single text has more
 
@@ -47,22 +47,24 @@ Languages = tuple[str | None, str | None]  # source and target
 
 
 class DocumentProcess:
-    """A process that reads and writes documents, started with the first one and again after it has ended."""
+    """A process that parses and writes documents, started with the first one and again after it has ended."""
 
-    def __init__(self, seconds: int = SECONDS, memory: int = MEMORY, large: int = LARGE) -> None:
-        self.seconds, self.memory, self.large = seconds, memory, large
+    def __init__(self, seconds: int = SECONDS, memory: int = MEMORY, max_kept_memory: int = MAX_KEPT_MEMORY) -> None:
+        self.seconds, self.memory, self.max_kept_memory = seconds, memory, max_kept_memory
         self.lock = threading.RLock()  # held while the process is started or ended
         self.process: subprocess.Popen[bytes] | None = None
-        self.ended = False  # whether it was killed on purpose
+        self.is_killed = False  # on purpose
 
     def start(self) -> Connection:
-        """Start it unless it runs, and return the connection to it."""
+        """Start the process unless it runs, and return the connection to it."""
         with self.lock:
-            if self.ended or self.process is None or self.process.poll() is not None:
+            if self.is_killed or self.process is None or self.process.poll() is not None:
                 self.close()
                 ours, theirs = socket.socketpair()
+                function = run_document_process.__name__
                 script = (
-                    f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve({theirs.fileno()})"
+                    f"import sys; sys.path[:] = {sys.path!r}; "
+                    f"from {__name__} import {function}; {function}({theirs.fileno()})"
                 )
                 # A process inherits the signals that this thread blocks. systemd sends them to all processes of the
                 # service, but they are for the service alone, which lets documents finish.
@@ -79,7 +81,7 @@ class DocumentProcess:
                 finally:
                     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
                 self.connection = Connection(ours.detach())
-                self.ended = False
+                self.is_killed = False
             return self.connection
 
     def translate(
@@ -91,35 +93,35 @@ class DocumentProcess:
         warn: Callable[[str], None],
         languages: Languages = (None, None),
     ) -> bytes:
-        """Do what `regard.documents.translate_document` does; `translate` and `warn` are called here."""
+        """Do what `regard.documents.translate_document` does; `translate` and `warn` are called in this process."""
         if not HAS_PROCESSES:
             return translate_document(name, content, translate, limits, warn, languages)
         connection = self.start()
-        order = {
+        request = {
             "name": name,
             "limits": limits,
             "languages": languages,
             "seconds": self.seconds,
             "memory": self.memory,
-            "large": self.large,
+            "max_kept_memory": self.max_kept_memory,
         }
-        with self.watching(name):
-            send(connection, order)
+        with self._explain_end(name):
+            _send(connection, request)
             connection.send_bytes(content)
             message = json.loads(connection.recv_bytes())
-            texts = receive_texts(connection) if "texts" in message else []
+            texts = _receive_texts(connection) if "texts" in message else []
         if texts:
             try:
-                answers = translate(texts)
-            except BaseException:  # the process waits for answers that do not come: a fresh one takes its place
+                translations = translate(texts)
+            except BaseException:  # the process waits for translations that do not come: replace it
                 self.kill()
                 self.close()
                 raise
-            with self.watching(name):
-                send_texts(connection, answers)
+            with self._explain_end(name):
+                _send_texts(connection, translations)
                 message = json.loads(connection.recv_bytes())
-        with self.watching(name):
-            made = connection.recv_bytes() if "warnings" in message else b""
+        with self._explain_end(name):
+            translated = connection.recv_bytes() if "warnings" in message else b""
         if message["last"]:
             self.close()
         if "error" in message:
@@ -128,28 +130,32 @@ class DocumentProcess:
             raise RuntimeError(f"{name} cannot be translated: {message['failure']}")
         for warning in message["warnings"]:
             warn(warning)
-        return made
+        return translated
 
     @contextmanager
-    def watching(self, name: str) -> Iterator[None]:
-        """Raise an error that says why the process has ended if it does so during an exchange with it."""
+    def _explain_end(self, name: str) -> Iterator[None]:
+        """Raise an error that says why the process has ended if it does so while messages are exchanged."""
         try:
             yield
         except (EOFError, OSError) as error:
             code = self.process.wait() if self.process else 0
-            if self.ended:
+            if self.is_killed:
                 raise CancelledError from error
-            raise DocumentError(f"{name} {describe_end(code, self.seconds)}") from error
+            if code == -signal.SIGXCPU:
+                why = f"takes more than {self.seconds} seconds of processor time; it is not translated"
+            else:
+                why = f"takes too much memory, or cannot be read: the process that read it has ended with {code}"
+            raise DocumentError(f"{name} {why}") from error
 
     def kill(self) -> None:
-        """End it at once: the document that it works on is not wanted any longer."""
+        """End the process at once: its document is not wanted any more."""
         with self.lock:
-            self.ended = True
+            self.is_killed = True
             if self.process is not None:
                 self.process.kill()
 
     def close(self) -> None:
-        """End it after its last document."""
+        """End the process after its last document."""
         with self.lock:
             if self.process is not None:
                 self.connection.close()
@@ -157,17 +163,17 @@ class DocumentProcess:
                 self.process = None
 
 
-class Documents(Aside):
-    """Threads that have documents translated, each by a process of its own."""
+class DocumentPool(BoundedThreadPool):
+    """Threads that translate documents, each with a process of its own."""
 
-    def __init__(self, threads: int, room: int) -> None:
-        super().__init__(threads, room)
+    def __init__(self, threads: int, queue_size: int) -> None:
+        super().__init__(threads, queue_size)
         self.processes = [DocumentProcess() for _ in range(threads)]
-        self.free: SimpleQueue[DocumentProcess] = SimpleQueue()
+        self.idle: SimpleQueue[DocumentProcess] = SimpleQueue()
         for process in self.processes:
-            self.free.put(process)
-        self.working: dict[object, DocumentProcess] = {}  # by the documents that they work on
-        self.changing = threading.Lock()  # held by who changes that
+            self.idle.put(process)
+        self.active: dict[object, DocumentProcess] = {}  # by the documents that they translate
+        self.active_lock = threading.Lock()
 
     async def translate(
         self,
@@ -178,58 +184,49 @@ class Documents(Aside):
         warn: Callable[[str], None],
         languages: Languages = (None, None),
     ) -> bytes:
-        """Do what `regard.documents.translate_document` does. If this is cancelled, the process is ended."""
+        """Do what `regard.documents.translate_document` does. If this is cancelled, the process is killed."""
         document = object()
         try:
-            return await self(self.work, document, name, content, translate, limits, warn, languages)
+            return await self(self._translate, document, name, content, translate, limits, warn, languages)
         except asyncio.CancelledError:
-            with self.changing:
-                if document in self.working:
-                    self.working[document].kill()
+            with self.active_lock:
+                if document in self.active:
+                    self.active[document].kill()
             raise
 
-    def work(self, document: object, *arguments: Any) -> bytes:
-        """Have a document translated by a process that is free."""
-        process = self.free.get()
-        with self.changing:
-            self.working[document] = process
+    def _translate(self, document: object, *arguments: Any) -> bytes:
+        process = self.idle.get()
+        with self.active_lock:
+            self.active[document] = process
         try:
             return process.translate(*arguments)
         finally:
-            with self.changing:
-                del self.working[document]
-            self.free.put(process)
+            with self.active_lock:
+                del self.active[document]
+            self.idle.put(process)
 
     def close(self) -> None:
-        """End the threads and processes; nothing waits any longer for what they work on."""
+        """Kill the processes and end the threads: nothing waits for their documents any more."""
         for process in self.processes:
             process.kill()
-        self.pool.shutdown(cancel_futures=True)
+        self.executor.shutdown(cancel_futures=True)
         for process in self.processes:
             process.close()
 
 
-def describe_end(code: int, seconds: int) -> str:
-    """Return why there is no translation if a process has ended with this code."""
-    if code == -signal.SIGXCPU:
-        return f"takes more than {seconds} seconds of processor time; it is not translated"
-    return f"takes too much memory, or cannot be read: the process that read it has ended with {code}"
-
-
-def send(connection: Connection, message: Any) -> None:
-    """Send something as JSON."""
+def _send(connection: Connection, message: Any) -> None:
     connection.send_bytes(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def send_texts(connection: Connection, texts: Sequence[str]) -> None:
+def _send_texts(connection: Connection, texts: Sequence[str]) -> None:
     """Send texts in several messages, and an empty one after them."""
     for batch in split_texts(texts):
-        send(connection, batch)
-    send(connection, [])
+        _send(connection, batch)
+    _send(connection, [])
 
 
-def receive_texts(connection: Connection) -> list[str]:
-    """Receive what `send_texts` sends."""
+def _receive_texts(connection: Connection) -> list[str]:
+    """Receive what `_send_texts` sends."""
     texts: list[str] = []
     while batch := json.loads(connection.recv_bytes()):
         texts += batch
@@ -250,35 +247,35 @@ def split_texts(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def serve(file: int) -> None:
-    """Read and write documents in this process until the other end of the connection is closed."""
-    connection = Connection(file)
+def run_document_process(descriptor: int) -> None:
+    """Parse and write documents in this process until the service closes the connection."""
+    connection = Connection(descriptor)
     with suppress(EOFError, OSError):
         while True:
-            order = json.loads(connection.recv_bytes())
+            request = json.loads(connection.recv_bytes())
             content = connection.recv_bytes()
-            limit_resources(order["seconds"], order["memory"])
-            source, target = order["languages"]
-            message, made = answer(
-                connection, order["name"], content, DocumentLimits(*order["limits"]), (source, target)
+            _limit_resources(request["seconds"], request["memory"])
+            source, target = request["languages"]
+            message, translated = answer_request(
+                connection, request["name"], content, DocumentLimits(*request["limits"]), (source, target)
             )
-            send(connection, message | {"last": has_grown(order["large"])})
-            if made is not None:
-                connection.send_bytes(made)
-            del content, made
+            _send(connection, message | {"last": _get_memory() > request["max_kept_memory"]})
+            if translated is not None:
+                connection.send_bytes(translated)
+            del content, translated
 
 
-def answer(
+def answer_request(
     connection: Connection, name: str, content: bytes, limits: DocumentLimits, languages: Languages = (None, None)
 ) -> tuple[dict[str, Any], bytes | None]:
-    """Translate a document, whose texts are translated at the other end of the connection."""
+    """Return the message for a document, and its translation; its texts are translated by the service."""
     warnings: list[str] = []
 
     def translate(texts: Sequence[str]) -> list[str]:
         try:
-            send(connection, {"texts": len(texts)})
-            send_texts(connection, texts)
-            return receive_texts(connection)
+            _send(connection, {"texts": len(texts)})
+            _send_texts(connection, texts)
+            return _receive_texts(connection)
         except MemoryError:  # the service waits for further texts, or sends some: only the end of this process is clear
             sys.exit(1)
 
@@ -294,23 +291,23 @@ def answer(
         return {"failure": traceback.format_exc()}, None
 
 
-def limit_resources(seconds: int, memory: int) -> None:
+def _limit_resources(seconds: int, memory: int) -> None:
     """Limit the processor time from now on, and the memory of this process, where the platform can."""
     limits = {
         resource.RLIMIT_CPU: int(time.process_time()) + 1 + seconds,
         resource.RLIMIT_AS: memory,
         resource.RLIMIT_CORE: 0,
     }
-    for kind, most in limits.items():
+    for kind, limit in limits.items():
         hard = resource.getrlimit(kind)[1]
         with suppress(ValueError, OSError):  # macOS does not limit memory
-            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+            resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
-def has_grown(large: int) -> bool:
-    """Return True if this process holds more than so many bytes of memory, and a fresh one should take its place."""
+def _get_memory() -> int:
+    """Return the bytes of memory that this process holds; 0 where this is unknown."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:  # not on Linux
-        return False
-    return pages * resource.getpagesize() > large
+        return 0
+    return pages * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""The models that are served, and the ways from one language to another."""
+"""The models that are served, and the routes from one language to another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,42 +18,77 @@ from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.summary import RunSummary, summarize_run
 from regard.search import Hypothesis
-from regard.serve.engine.batching import Batcher
-from regard.serve.engine.thread_pool import Aside, at_once, pause_between
-from regard.serve.engine.workers import Decoding, Kind, Processes, decode
-from regard.serve.http.errors import Refusal
-from regard.serve.http.request import numbers
-from regard.serve.language import code
+from regard.serve.engine.batching import ContinuousBatcher
+from regard.serve.engine.thread_pool import pause_between
+from regard.serve.engine.workers import BatchKey, LocalDecoder, WorkerPool, run_decoder_process
+from regard.serve.http.errors import HTTPError
+from regard.serve.language import internal_code
 from regard.serve.settings import Settings
-from regard.tasks import get_task
 from regard.tasks.base import Prediction, Predictor
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.segmentation import EncodedSegment
 
-CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
-SHORT = 2000  # characters that are read and written so soon that nobody waits for it
+T = TypeVar("T")
+DecoderPool = WorkerPool[EncodedSegment, list[Hypothesis], BatchKey]
+
+TRANSLATE = "translate"
+LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
+SHORT_TEXT = 2000  # characters that are tokenized so soon that no thread is needed
 
 
 @dataclass(frozen=True)
-class Given:
-    """A run as the command line names it: `runs/x`, or `runs/x=en-de` where it does not know its languages."""
+class RunSpec:
+    """A run to serve; the languages are empty unless it translates."""
 
     folder: Path
-    source: str
-    target: str
+    task: str
+    source: str = ""
+    target: str = ""
 
     @classmethod
-    def of(cls, named: str) -> Given:
-        """From the command line's words."""
-        place, pair = split_pair(named)
-        data = Run(place).read_config()["data"]
-        source, target = languages_of(pair) if pair is not None else (data.get("source"), data.get("target"))
+    def parse(cls, argument: str) -> RunSpec:
+        """Parse an argument of the command line: `runs/x`, or `runs/x=en-de` if the run does not name its languages."""
+        folder, pair = _split_pair(argument)
+        config = Run(folder).read_config()
+        task, data = str(config.get("task", TRANSLATE)), config["data"]
+        if task != TRANSLATE:
+            return cls(folder, task)
+        source, target = parse_language_pair(pair) if pair is not None else (data.get("source"), data.get("target"))
         if not source or not target:
-            raise UserError(f"{place} does not say its languages; name them: regard serve {place}=en-de")
-        return cls(place, code(source), code(target))
+            raise UserError(f"{folder} does not say its languages; name them: regard serve {folder}=en-de")
+        return cls(folder, task, internal_code(source), internal_code(target))
 
 
-def summarize_served(folder: Path) -> RunSummary:
+def _split_pair(argument: str) -> tuple[Path, str | None]:
+    """Split `runs/x=en-de` into folder and languages; an existing folder is one, whatever its name."""
+    folder, separator, pair = argument.rpartition("=")
+    return (Path(folder), pair) if separator and not Path(argument).exists() else (Path(argument), None)
+
+
+def parse_language_pair(pair: str) -> tuple[str, str]:
+    """Parse `en-de`, `pt-BR-en` or `en-zh-Hans`: what begins with a capital belongs to the code before it."""
+    parts = pair.split("-")
+    second = next((index for index, part in enumerate(parts) if index and part[:1].islower()), len(parts))
+    codes = "-".join(parts[:second]), "-".join(parts[second:])
+    if not all(map(LANGUAGE_CODE.fullmatch, codes)):
+        raise UserError(f"{pair!r} is not a pair of language codes like en-de, pt-BR-en or en-zh-Hans")
+    return codes
+
+
+def name_runs(folders: Sequence[Path]) -> list[str]:
+    """Name each run after its folder; if another run has that name already, a number follows."""
+    names: list[str] = []
+    for folder in folders:
+        own = name = folder.resolve().name
+        number = 1
+        while name in names:
+            number += 1
+            name = f"{own}-{number}"
+        names.append(name)
+    return names
+
+
+def summarize_served_run(folder: Path) -> RunSummary:
     """Summarize a run; its files, which may be large, are read again only after a checkpoint was written."""
     files = [folder / "config.yaml", folder / "checkpoints", *sorted(folder.glob("checkpoints/*/state.json"))]
     return _summarize(folder, tuple((path.name, path.stat().st_mtime_ns) for path in files if path.exists()))
@@ -64,251 +99,173 @@ def _summarize(folder: Path, written: tuple[tuple[str, int], ...]) -> RunSummary
     return summarize_run(folder, pause_between)
 
 
-class Served:
-    """One model at work."""
+class TranslationModel:
+    """A model that translates, with its decoder and the batcher in front of it."""
 
     def __init__(
         self,
         name: str,
-        given: Given,
+        spec: RunSpec,
         translator: Translator,
-        decoding: Decoding | Processes[EncodedSegment, list[Hypothesis], Kind],
+        decoder: LocalDecoder | DecoderPool,
         settings: Settings,
-        noted: Callable[[int, int], None] = lambda pieces, waiting: None,
-        glossary: Mapping[str, str] | None = None,
+        on_admit: Callable[[int, int], None],
+        glossary: Mapping[str, str],
     ) -> None:
         self.name = name
-        self.glossary = translator.compile_options(
-            Options(glossary=glossary or {})
-        ).glossary  # spelled once for all requests
-        self.folder, self.source, self.target = given.folder, given.source, given.target
+        self.folder, self.source, self.target = spec.folder, spec.source, spec.target
         self.translator = translator
-        self.decoding = decoding
-        self.batcher: Batcher[EncodedSegment, list[Hypothesis], Kind] = Batcher(
-            decoding.find,
-            lambda piece: len(piece.ids) + 1,
-            tokens=settings.batch_tokens,
-            most=settings.batch_pieces,
-            room=settings.queue,
+        self.glossary = translator.compile_options(Options(glossary=glossary)).glossary  # once for all requests
+        self.decoder = decoder
+        self.batcher: ContinuousBatcher[EncodedSegment, list[Hypothesis], BatchKey] = ContinuousBatcher(
+            decoder.decode,
+            lambda segment: len(segment.ids) + 1,
+            max_tokens=settings.batch_tokens,
+            max_segments=settings.batch_pieces,
+            max_waiting=settings.queue,
             threads=max(1, settings.processes),
-            noted=noted,
+            on_admit=on_admit,
         )
 
     async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
-        """A translation of each text, decoded together with what others ask for."""
-        off = asyncio.to_thread if sum(map(len, texts)) > SHORT else at_once
-        plan = replace(self.translator.compile_options(options), glossary=self.glossary)
-        draft = await off(self.translator.prepare_texts, texts, plan)
-        spoken = [piece for piece in draft.encoded_segments if piece.ids]
-        found = iter(await self.batcher(spoken, Kind(options.beam, options.n_best)))
+        """Translate texts, in batches with those of other requests."""
+        is_short = sum(map(len, texts)) <= SHORT_TEXT
 
-        def finished() -> list[Translation]:
-            each = ((piece, next(found) if piece.ids else []) for piece in draft.encoded_segments)
-            wishes = replace(options, tags=True) if draft.needs_alignment else options
-            return draft.restore_texts([self.translator.build_translation(piece, some, wishes) for piece, some in each])
+        async def run(function: Callable[..., T], *arguments: Any) -> T:
+            return function(*arguments) if is_short else await asyncio.to_thread(function, *arguments)
 
-        return await off(finished)
+        compiled = replace(self.translator.compile_options(options), glossary=self.glossary)
+        prepared = await run(self.translator.prepare_texts, texts, compiled)
+        segments = [segment for segment in prepared.encoded_segments if segment.ids]
+        hypotheses = iter(await self.batcher(segments, BatchKey(options.beam, options.n_best)))
+
+        def restore_texts() -> list[Translation]:
+            own_options = replace(options, tags=True) if prepared.needs_alignment else options
+            return prepared.restore_texts(
+                [
+                    self.translator.build_translation(segment, next(hypotheses) if segment.ids else [], own_options)
+                    for segment in prepared.encoded_segments
+                ]
+            )
+
+        return await run(restore_texts)
 
     def close(self) -> None:
-        """Ends what decodes, when what it works on is done."""
+        """End the decoder after its current batches."""
         self.batcher.close()
-        self.decoding.close()
+        self.decoder.close()
 
 
-class Fleet:
-    """All of them. Of several for one pair of languages the first one named is asked, unless another is named."""
+class ModelRegistry:
+    """All models that translate. Of several for one language pair the first is used, unless another is named."""
 
-    def __init__(self, served: Sequence[Served]) -> None:
-        self.served = {one.name: one for one in served}
-        self.pairs: dict[tuple[str, str], Served] = {}
-        for one in served:
-            self.pairs.setdefault((one.source, one.target), one)
+    def __init__(self, models: Sequence[TranslationModel]) -> None:
+        self.models = {model.name: model for model in models}
+        self.pairs: dict[tuple[str, str], TranslationModel] = {}
+        for model in models:
+            self.pairs.setdefault((model.source, model.target), model)
 
     @property
     def languages(self) -> list[str]:
-        """Every language that is read or written."""
+        """All source and target languages."""
         return sorted({language for pair in self.pairs for language in pair})
 
-    def route(self, source: str, target: str) -> list[Served] | None:
-        """The models to go through, as few as may be; none where the languages are one, None where no way leads."""
-        ways: deque[tuple[str, list[Served]]] = deque([(source, [])])
-        seen = {source}
-        while ways:
-            language, way = ways.popleft()
+    def find_route(self, source: str, target: str) -> list[TranslationModel] | None:
+        """Return the shortest chain of models; empty if the languages are the same, None if there is no chain."""
+        queue: deque[tuple[str, list[TranslationModel]]] = deque([(source, [])])
+        reached = {source}
+        while queue:
+            language, route = queue.popleft()
             if language == target:
-                return way
-            for (here, there), one in self.pairs.items():
-                if here == language and there not in seen:
-                    seen.add(there)
-                    ways.append((there, [*way, one]))
+                return route
+            for (model_source, model_target), model in self.pairs.items():
+                if model_source == language and model_target not in reached:
+                    reached.add(model_target)
+                    queue.append((model_target, [*route, model]))
         return None
 
-    def targets(self, source: str) -> list[str]:
-        """The languages that one can be translated to, itself among them."""
-        return [target for target in self.languages if self.route(source, target) is not None]
+    def list_targets(self, source: str) -> list[str]:
+        """Return the languages that a language can be translated to, itself included."""
+        return [target for target in self.languages if self.find_route(source, target) is not None]
+
+    def get(self, name: str) -> TranslationModel:
+        """Return a model by its name; the first one if the name is empty."""
+        return _get_model(self.models, name, "translates")
 
     def close(self) -> None:
-        """Ends what decodes."""
-        for one in self.served.values():
-            one.close()
-
-
-def split_pair(named: str) -> tuple[Path, str | None]:
-    """Split `runs/x=en-de` into folder and languages; a folder that exists is one, whatever its name."""
-    place, named_too, pair = named.rpartition("=")
-    return (Path(place), pair) if named_too and not Path(named).exists() else (Path(named), None)
-
-
-def folder(named: str) -> Path:
-    """Where a run lies that the command line names."""
-    return split_pair(named)[0]
-
-
-def task(named: str) -> str:
-    """What a run that the command line names was trained to do."""
-    return str(Run(folder(named)).read_config().get("task", "translate"))
-
-
-def names(folders: Sequence[Path]) -> list[str]:
-    """A name for each run: its folder's own, and a number behind it where another has that name already."""
-    found: list[str] = []
-    for folder in folders:
-        own = name = folder.resolve().name
-        number = 1
-        while name in found:
-            number += 1
-            name = f"{own}-{number}"
-        found.append(name)
-    return found
-
-
-def languages_of(pair: str) -> tuple[str, str]:
-    """`en-de`, `pt-BR-en` and `en-zh-Hans`: what begins with a capital letter belongs to the code before it."""
-    parts = pair.split("-")
-    second = next((place for place, part in enumerate(parts) if place and part[:1].islower()), len(parts))
-    found = "-".join(parts[:second]), "-".join(parts[second:])
-    for language in found:
-        if not CODE.fullmatch(language):
-            raise UserError(f"{pair!r} is not a pair of language codes like en-de, pt-BR-en or en-zh-Hans")
-    return found
-
-
-def muster(
-    given: Mapping[str, Given],
-    settings: Settings,
-    noted: Callable[[str, int, int], None] = lambda name, pieces, waiting: None,
-) -> Fleet:
-    """The runs of the command line that translate, by their names, loaded."""
-    terms = glossaries(settings.glossary, {(one.source, one.target) for one in given.values()})
-
-    def telling(name: str) -> Callable[[int, int], None]:
-        return lambda pieces, waiting: noted(name, pieces, waiting)
-
-    apart = {name: beside(one.folder, settings) for name, one in given.items() if settings.processes}
-
-    def served(name: str, one: Given) -> Served:
-        translator = load(one.folder, precision=settings.precision)
-        terms_of_it = terms.get((one.source, one.target))
-        decoding = apart.get(name) or Decoding(translator)
-        return Served(name, one, translator, decoding, settings, telling(name), terms_of_it)
-
-    try:
-        fleet = Fleet([served(name, one) for name, one in given.items()])
-        for processes in apart.values():
-            processes.ready()
-    except BaseException:
-        for processes in apart.values():
-            processes.close()
-        raise
-    return fleet
-
-
-def beside(folder: Path, settings: Settings) -> Processes[EncodedSegment, list[Hypothesis], Kind]:
-    """The processes that decode for a run; they load it while this one does."""
-    threads = max(1, torch.get_num_threads() // settings.processes)
-    return Processes(partial(decode, folder, threads, settings.precision), settings.processes)
-
-
-def glossaries(
-    given: Mapping[str, Mapping[str, str]], served: AbstractSet[tuple[str, str]]
-) -> dict[tuple[str, str], Mapping[str, str]]:
-    """The glossary of each pair of languages that has one; one that names no pair is for the only one there is."""
-    found = {}
-    for named, table in given.items():
-        if not served:
-            raise UserError("--glossary: no run that is served translates")
-        if not named and len(served) > 1:
-            raise UserError("several pairs of languages are served; say whose glossary it is: --glossary en-de=FILE")
-        source, target = map(code, languages_of(named)) if named else next(iter(served))
-        if (source, target) not in served:
-            raise UserError(f"--glossary {named}=…: no run that is served translates from {source} to {target}")
-        found[source, target] = table
-    return found
+        """End all decoders."""
+        for model in self.models.values():
+            model.close()
 
 
 @dataclass(frozen=True)
-class Hand:
-    """One of them at work."""
+class PredictionModel:
+    """A model of another task: it tags, classifies, reads, captions or predicts a series."""
 
     name: str
     task: str
     folder: Path
     predictor: Predictor
 
-    def predict(self, given: Sequence[Any]) -> list[dict[str, Any]]:
-        """What it makes of inputs as a request holds them."""
-        return [told(made) for made in self.predictor.predict([self.predictor.parse_json_input(one) for one in given])]
-
-    def described(self) -> dict[str, Any]:
-        """What its run tells."""
-        known = summarize_served(self.folder)
-        best = known.best
-        return {
-            "name": self.name,
-            "task": self.task,
-            "recipe": known.recipe,
-            "parameters": known.parameters,
-            "scores": {best.measure: best.score, "loss": best.loss} if best else {},
-            "steps": known.steps,
-            "finished": known.finished,
-        }
+    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
+        """Predict for inputs as a request has them."""
+        return self.predictor.predict([self.predictor.parse_json_input(value) for value in inputs])
 
 
-class Crew:
-    """All of them, and the thread that they work in, one after the other."""
-
-    def __init__(self, hands: Sequence[Hand]) -> None:
-        self.hands = {hand.name: hand for hand in hands}
-        self.work = Aside(threads=1, room=60)
-
-    def named(self, name: str) -> Hand:
-        """One by its name; the first where none is given."""
-        if not self.hands:
-            raise Refusal("nothing is served here that tags, classifies, reads or captions")
-        if name and name not in self.hands:
-            raise Refusal(f"there is no model {name!r} that predicts; there are {', '.join(self.hands)}")
-        return self.hands[name or next(iter(self.hands))]
-
-    def close(self) -> None:
-        """Ends the thread."""
-        self.work.close()
+def get_prediction_model(models: Mapping[str, PredictionModel], name: str) -> PredictionModel:
+    """Return a model by its name; the first one if the name is empty."""
+    return _get_model(models, name, "tags, classifies, reads or captions", " that predicts")
 
 
-def enlisted(name: str, task: str, folder: Path) -> Hand:
-    """A run, loaded."""
-    return Hand(name, task, folder, get_task({"task": task}).load(folder))
+def _get_model(models: Mapping[str, T], name: str, what: str, kind: str = "") -> T:
+    if not models:
+        raise HTTPError(f"nothing is served here that {what}")
+    if name and name not in models:
+        raise HTTPError(f"there is no model {name!r}{kind}; there are {', '.join(models)}")
+    return models[name or next(iter(models))]
 
 
-def told(made: Prediction) -> dict[str, Any]:
-    """A prediction, as an answer has it."""
-    looks = [
-        {
-            "label": line.label,
-            "words": list(line.words),
-            "weights": numbers(line.weights),
-            "weight": line.weight,
-            "darkest": line.darkest_weight,
-        }
-        for line in made.make_attention_lines()
-    ]
-    return {"text": made.to_text(), **made.to_dict(), "looks": looks}
+def load_models(
+    specs: Mapping[str, RunSpec], settings: Settings, on_admit: Callable[[str, int, int], None]
+) -> ModelRegistry:
+    """Load the runs that translate; their workers load them at the same time."""
+    glossaries = assign_glossaries(settings.glossary, {(spec.source, spec.target) for spec in specs.values()})
+    pools = {name: _start_workers(spec.folder, settings) for name, spec in specs.items() if settings.processes}
+    models = []
+    try:
+        for name, spec in specs.items():
+            translator = load(spec.folder, precision=settings.precision)
+            decoder = pools.get(name) or LocalDecoder(translator)
+            glossary = glossaries.get((spec.source, spec.target), {})
+            models.append(
+                TranslationModel(name, spec, translator, decoder, settings, partial(on_admit, name), glossary)
+            )
+        for pool in pools.values():
+            pool.wait_until_ready()
+    except BaseException:
+        for pool in pools.values():
+            pool.close()
+        raise
+    return ModelRegistry(models)
+
+
+def _start_workers(folder: Path, settings: Settings) -> DecoderPool:
+    threads = max(1, torch.get_num_threads() // settings.processes)
+    return WorkerPool(partial(run_decoder_process, folder, threads, settings.precision), settings.processes)
+
+
+def assign_glossaries(
+    glossaries: Mapping[str, Mapping[str, str]], served: AbstractSet[tuple[str, str]]
+) -> dict[tuple[str, str], Mapping[str, str]]:
+    """Return the glossary of each language pair that has one; one without a pair belongs to the only pair served."""
+    assigned = {}
+    for pair, glossary in glossaries.items():
+        if not served:
+            raise UserError("--glossary: no run that is served translates")
+        if not pair and len(served) > 1:
+            raise UserError("several pairs of languages are served; say whose glossary it is: --glossary en-de=FILE")
+        source, target = map(internal_code, parse_language_pair(pair)) if pair else next(iter(served))
+        if (source, target) not in served:
+            raise UserError(f"--glossary {pair}=…: no run that is served translates from {source} to {target}")
+        assigned[source, target] = glossary
+    return assigned

@@ -1,4 +1,4 @@
-"""Work that is done beside the event loop, in a few threads of its own: whatever happens there, others go on."""
+"""Work beside the event loop: bounded thread pools, and threads that wait for a coroutine of the loop."""
 
 from __future__ import annotations
 
@@ -13,11 +13,53 @@ from regard.serve.http.errors import OverloadedError
 
 T = TypeVar("T")
 ITEMS_PER_PAUSE, PAUSE = 1000, 0.001  # items, seconds
+CLOSED_LOOP_CHECK = 0.5  # seconds between two checks whether the event loop has ended
 
 
-async def at_once(work: Callable[..., T], *arguments: Any) -> T:
-    """Done here and now: less trouble than handing it to a thread."""
-    return work(*arguments)
+class BoundedThreadPool:
+    """Thread pool with a bounded queue: work beyond it is refused."""
+
+    def __init__(self, threads: int, queue_size: int) -> None:
+        self.executor = ThreadPoolExecutor(threads)
+        self.capacity = threads + queue_size
+        self.busy = 0  # tasks that run or wait; a cancelled one counts until its thread is free
+        self.lock = threading.Lock()
+
+    async def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function in a thread and return its result."""
+        with self.lock:
+            if self.busy >= self.capacity:
+                raise OverloadedError(f"{self.busy} tasks run or wait already")
+            self.busy += 1
+        future = self.executor.submit(function, *arguments)
+        future.add_done_callback(self._finish)
+        return await asyncio.wrap_future(future)
+
+    def _finish(self, future: Future[Any]) -> None:
+        with self.lock:
+            self.busy -= 1
+
+    def close(self) -> None:
+        """Wait for the running work and end the threads."""
+        self.executor.shutdown()
+
+
+def run_in_loop(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    """Run a coroutine in the event loop, from another thread; CancelledError if the loop ends before it has."""
+    try:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError as error:
+        coroutine.close()
+        raise CancelledError from error
+    while True:
+        try:
+            return future.result(CLOSED_LOOP_CHECK)
+        except TimeoutError:
+            if future.done():  # the coroutine raised it
+                raise
+            if loop.is_closed():
+                coroutine.close()  # the loop never started it
+                raise CancelledError from None
 
 
 def pause_between(items: Iterable[T]) -> Iterator[T]:
@@ -30,63 +72,3 @@ def pause_between(items: Iterable[T]) -> Iterator[T]:
         if number % ITEMS_PER_PAUSE == 0:
             time.sleep(PAUSE)
         yield item
-
-
-class Aside:
-    """So many threads, and room for so many that wait for one."""
-
-    def __init__(self, threads: int, room: int) -> None:
-        self.pool = ThreadPoolExecutor(threads)
-        self.room = threads + room
-        self.busy = 0  # what is worked on, and what waits; also where nobody waits for it any longer
-        self.lock = threading.Lock()
-
-    async def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What the work gives."""
-        with self.lock:
-            if self.busy >= self.room:
-                raise OverloadedError(f"{self.busy} are at work or wait already")
-            self.busy += 1
-        future = self.pool.submit(work, *arguments)
-        future.add_done_callback(self.ended)
-        return await asyncio.wrap_future(future)
-
-    def ended(self, future: Future[Any]) -> None:
-        """Something is done, or was given up before it began."""
-        with self.lock:
-            self.busy -= 1
-
-    def close(self) -> None:
-        """Ends the threads, when what they work on is done."""
-        self.pool.shutdown()
-
-
-class Asking:
-    """Waits in a thread for what the loop does."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()  # held by who changes the next two
-        self.open: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
-        self.over = False
-
-    def __call__(self, wanted: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-        """What it gives; CancelledError where the loop ends before."""
-        with self.lock:
-            if self.over or loop.is_closed():
-                wanted.close()
-                raise CancelledError
-            answer = asyncio.run_coroutine_threadsafe(wanted, loop)
-            self.open[answer] = wanted
-        try:
-            return answer.result()
-        finally:
-            with self.lock:
-                del self.open[answer]
-
-    def close(self) -> None:
-        """Called when the loop is closed: what it took on in its last moments, it has never begun."""
-        with self.lock:
-            self.over = True
-            for answer, wanted in self.open.items():
-                answer.cancel()
-                wanted.close()

@@ -1,8 +1,7 @@
-"""Batches in processes of their own: who decodes is then not held up by who listens, nor the other way round.
+"""Worker processes that decode batches, so that decoding and the event loop do not share one GIL.
 
-In one process only one thread at a time runs Python, and a step of a decoder is mostly Python. A batch goes over a
-line to a process that is free. After each step the process says what it has found, which also asks for more, and goes
-on while the answer is on its way; it waits for it only where it has nothing else to do.
+A batch goes through a pipe to an idle worker. After each step the worker sends its results, which also asks for more
+segments, and goes on while the answer is under way; it waits for it only if it has nothing else to do.
 """
 
 from __future__ import annotations
@@ -24,308 +23,305 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from regard.search import Hypothesis
-from regard.serve.engine.batching import Find
+from regard.serve.engine.batching import DecodeBatch
 from regard.serve.http.errors import OverloadedError
-from regard.serve.metrics import note
+from regard.serve.metrics import log_event
 from regard.translate import Options, Translator, load
 from regard.translate.segmentation import EncodedSegment
 
-P = TypeVar("P")
+S = TypeVar("S")
 R = TypeVar("R")
 K = TypeVar("K")
 
-Start = Callable[[Connection], None]  # what a process does with its end of the line
+WorkerMain = Callable[[Connection], None]  # main function of a worker, which gets its end of the pipe
 
-STEADY = 60.0  # seconds after whose end the death of a process is no sign that the next dies as well
-LONGEST_PAUSE = 30.0  # seconds between a death and the start of the next process
-
-
-class Told(NamedTuple):
-    """What a process says."""
-
-    found: Sequence[tuple[int, Any]] = ()  # results, by the numbers of their pieces
-    over: bool = False  # whether the batch has ended
-    error: Exception | None = None  # why it has, where it failed
+STABLE_LIFETIME = 60.0  # seconds after which the death of a worker does not suggest that the next one dies as well
+MAX_PAUSE = 30.0  # seconds between a death and the start of the next worker
 
 
-class Process(Generic[P, R, K]):
-    """A decoder process, and this side's end of the line to it."""
+class WorkerMessage(NamedTuple):
+    """Message from a worker to the service."""
 
-    def __init__(self, start: Start) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would have the locks of threads, and not the threads
-        self.line, theirs = context.Pipe()
-        self.body = context.Process(target=start, args=(theirs,), daemon=True)
-        self.body.start()
+    results: Sequence[tuple[int, Any]] = ()  # with the numbers of their segments
+    is_end: bool = False  # of the batch
+    error: Exception | None = None  # that ended the batch
+
+
+class Worker(Generic[S, R, K]):
+    """A worker process and the service's end of its pipe."""
+
+    def __init__(self, main: WorkerMain) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would inherit locks, but not the threads that hold them
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=main, args=(theirs,), daemon=True)
+        self.process.start()
         theirs.close()
-        self.status = threading.Lock()  # of two threads that ask for the exit code at once, one may not get it
-        self.since = time.monotonic()
-        self.loaded = False
+        self.lock = threading.Lock()  # if two threads ask for the exit code at once, one may not get it
+        self.started = time.monotonic()
+        self.is_ready = False
 
     @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        with self.status:
-            return self.body.is_alive()
+    def is_alive(self) -> bool:
+        """True if the process runs."""
+        with self.lock:
+            return self.process.is_alive()
 
     def wait(self) -> int | None:
-        """Wait for the end of the process; its exit code."""
-        wait([self.body.sentinel])
-        with self.status:
-            self.body.join()
-            return self.body.exitcode
+        """Wait for the end of the process and return its exit code."""
+        wait([self.process.sentinel])
+        with self.lock:
+            self.process.join()
+            return self.process.exitcode
 
-    def ready(self) -> None:
-        """Wait until it has said that it can work; EOFError if it ends before."""
-        if not self.loaded:
-            self.line.recv()
-            self.loaded = True
+    def wait_until_ready(self) -> None:
+        """Wait until the worker has loaded its model; EOFError if it ends before."""
+        if not self.is_ready:
+            self.pipe.recv()
+            self.is_ready = True
 
-    def find(
-        self, pieces: Sequence[P], kind: K, tell: Callable[[int, R], None], more: Callable[[], Sequence[P]]
+    def decode(
+        self, segments: Sequence[S], key: K, report: Callable[[int, R], None], take_more: Callable[[], Sequence[S]]
     ) -> None:
-        """Decode a batch; RuntimeError if the process dies of it."""
+        """Decode a batch; RuntimeError if the worker dies."""
         try:
-            self.line.send((kind, list(pieces)))
-            while not (told := self.heard(tell)).over:
-                self.line.send(list(more()))
+            self.pipe.send((key, list(segments)))
+            while not (message := self._receive(report)).is_end:
+                self.pipe.send(list(take_more()))
         except (EOFError, OSError) as error:
-            raise RuntimeError(f"the process that decodes has ended, with {self.wait()}") from error
-        if told.error:
-            raise told.error
+            raise RuntimeError(f"the decoder process has ended with {self.wait()}") from error
+        if message.error:
+            raise message.error
 
-    def heard(self, tell: Callable[[int, R], None]) -> Told:
-        """What it says next, handed on."""
-        told: Told = self.line.recv()
-        for number, result in told.found:
-            tell(number, result)
-        return told
+    def _receive(self, report: Callable[[int, R], None]) -> WorkerMessage:
+        message: WorkerMessage = self.pipe.recv()
+        for number, result in message.results:
+            report(number, result)
+        return message
 
     def close(self) -> None:
-        """Ends it: it sees that nobody is at the other end, unless it is not so far yet."""
-        self.line.close()
-        if not self.loaded:
-            self.body.kill()
+        """End the worker, which notices that its pipe is closed, unless it is still loading."""
+        self.pipe.close()
+        if not self.is_ready:
+            self.process.kill()
         self.wait()
 
 
-class Processes(Generic[P, R, K]):
-    """A fixed number of decoder processes. One that dies is replaced, after a pause if it died soon after its start."""
+class WorkerPool(Generic[S, R, K]):
+    """A fixed number of workers. One that dies is replaced, after a pause if it died soon after its start."""
 
-    def __init__(self, start: Start, count: int) -> None:
-        self.start = start
-        self.all: list[Process[P, R, K]] = [Process(start) for _ in range(count)]
+    def __init__(self, main: WorkerMain, count: int) -> None:
+        self.main = main
+        self.workers: list[Worker[S, R, K]] = [Worker(main) for _ in range(count)]
         self.changed = threading.Condition()  # held while one of the next three is changed
-        self.free: list[Process[P, R, K]] = []
-        self.failing: set[int] = set()  # indices in `all` whose latest replacement died before it was ready
-        self.closed = False
+        self.idle: list[Worker[S, R, K]] = []
+        self.failing: set[int] = set()  # indices of workers whose latest replacement died before it was ready
+        self.is_closed = False
         self.watchers = [threading.Thread(target=self._keep_alive, args=(n,), daemon=True) for n in range(count)]
 
-    def ready(self) -> None:
-        """Wait until all can work; from then on, those that die are replaced."""
-        for process in self.all:
-            process.ready()
-        self.free += self.all
+    def wait_until_ready(self) -> None:
+        """Wait until all workers are ready; those that die later are replaced."""
+        for worker in self.workers:
+            worker.wait_until_ready()
+        self.idle += self.workers
         for watcher in self.watchers:
             watcher.start()
 
     @property
-    def available(self) -> bool:
-        """Whether at least one process can decode."""
-        return any(process.loaded and process.alive for process in self.all)
+    def is_available(self) -> bool:
+        """True if at least one worker can decode."""
+        return any(worker.is_ready and worker.is_alive for worker in self.workers)
 
-    def find(
-        self, pieces: Sequence[P], kind: K, tell: Callable[[int, R], None], more: Callable[[], Sequence[P]]
+    def decode(
+        self, segments: Sequence[S], key: K, report: Callable[[int, R], None], take_more: Callable[[], Sequence[S]]
     ) -> None:
-        """Decode a batch in a process that is free; OverloadedError if none can be started."""
-        process = self._take()
+        """Decode a batch in an idle worker; OverloadedError if none can be started."""
+        worker = self._take()
         try:
-            process.find(pieces, kind, tell, more)
+            worker.decode(segments, key, report, take_more)
         finally:
-            with self.changed:
-                self.free.append(process)
-                self.changed.notify()
+            self._put_back(worker)
 
-    def _take(self) -> Process[P, R, K]:
+    def _take(self) -> Worker[S, R, K]:
         with self.changed:
             while True:
-                while self.free:
-                    if (process := self.free.pop(0)).alive:
-                        return process
-                if self.closed or len(self.failing) == len(self.all):
-                    raise OverloadedError("no process can decode", "The decoder restarts; try again in a moment")
+                while self.idle:
+                    if (worker := self.idle.pop(0)).is_alive:
+                        return worker
+                if self.is_closed or len(self.failing) == len(self.workers):
+                    raise OverloadedError("no decoder process runs", "The decoder restarts; try again in a moment")
                 self.changed.wait()
 
+    def _put_back(self, worker: Worker[S, R, K]) -> None:
+        with self.changed:
+            self.idle.append(worker)
+            self.changed.notify()
+
+    def _mark_as_failing(self, index: int) -> None:
+        self.failing.add(index)
+        self.changed.notify_all()  # threads may wait for this worker
+
     def _keep_alive(self, index: int) -> None:
+        """Replace a worker whenever it dies, in a thread of its own."""
         pause = 0.0
         while True:
-            process = self.all[index]
-            code = process.wait()
+            worker = self.workers[index]
+            exit_code = worker.wait()
             with self.changed:
-                if not process.loaded:
-                    self.failing.add(index)
-                    self.changed.notify_all()  # those who wait for this one
-                if self.closed:
+                if not worker.is_ready:
+                    self._mark_as_failing(index)
+                if self.is_closed:
                     return
-                pause = next_pause(pause, time.monotonic() - process.since)
-                note("decoder died", logging.ERROR, exit_code=code, restart_in=pause)
-                process.line.close()
-                while self.all[index] is process:
-                    if self.changed.wait_for(lambda: self.closed, pause):
+                pause = next_pause(pause, time.monotonic() - worker.started)
+                log_event("decoder died", logging.ERROR, exit_code=exit_code, restart_in=pause)
+                worker.pipe.close()
+                while self.workers[index] is worker:
+                    if self.changed.wait_for(lambda: self.is_closed, pause):
                         return
                     try:
-                        self.all[index] = Process(self.start)
+                        self.workers[index] = Worker(self.main)
                     except OSError as error:  # no memory, processes or file descriptors are left
-                        self.failing.add(index)
-                        self.changed.notify_all()
+                        self._mark_as_failing(index)
                         pause = next_pause(pause, 0.0)
-                        note("decoder cannot be started", logging.ERROR, error, retry_in=pause)
-                process = self.all[index]
+                        log_event("decoder cannot be started", logging.ERROR, error, retry_in=pause)
+                worker = self.workers[index]
             with suppress(EOFError, OSError):  # it died while it loaded, or was closed
-                process.ready()
+                worker.wait_until_ready()
                 with self.changed:
                     self.failing.discard(index)
-                    self.free.append(process)
-                    self.changed.notify()
+                self._put_back(worker)
 
     def close(self) -> None:
-        """Ends them, when what they work on is done."""
+        """End the workers after their current batches."""
         with self.changed:
-            self.closed = True
+            self.is_closed = True
             self.changed.notify_all()
-        for process in self.all:
-            process.close()
+        for worker in self.workers:
+            worker.close()
         for watcher in self.watchers:
             if watcher.ident:
                 watcher.join()
 
 
 def next_pause(pause: float, lifetime: float) -> float:
-    """Return the seconds to wait before a process is replaced that died `lifetime` seconds after its start.
+    """Return the seconds before a worker is replaced that died `lifetime` seconds after its start.
 
     Those that die soon are replaced after 0.1, 0.2, 0.4, … seconds, others at once.
     """
-    return min(LONGEST_PAUSE, 2 * pause or 0.1) if lifetime < STEADY else 0.0
+    return min(MAX_PAUSE, 2 * pause or 0.1) if lifetime < STABLE_LIFETIME else 0.0
 
 
-def work(line: Connection, find: Find[P, K, R]) -> None:
-    """What goes on in such a process: batch after batch, until nobody is at the other end of the line."""
-    try:
-        line.send(Told())
+def work(pipe: Connection, decode: DecodeBatch[S, K, R]) -> None:
+    """Decode batches in a worker, until the service closes its end of the pipe."""
+    with suppress(EOFError, OSError):
+        pipe.send(WorkerMessage())
         while True:
-            kind, pieces = line.recv()
-            order: Order[P, R, K] = Order(line, len(pieces))
-            line.send(Told(over=True, error=order.carried_out(find, pieces, kind)))
-    except (EOFError, OSError):
-        return
+            key, segments = pipe.recv()
+            session: BatchSession[S, R, K] = BatchSession(pipe, len(segments))
+            pipe.send(WorkerMessage(is_end=True, error=session.run(decode, segments, key)))
 
 
-class Order(Generic[P, R, K]):
-    """A batch as the process that decodes it sees it."""
+class BatchSession(Generic[S, R, K]):
+    """A batch in the worker that decodes it."""
 
-    def __init__(self, line: Connection, going: int) -> None:
-        self.line = line
-        self.going = going  # pieces whose results are not known
-        self.found: list[tuple[int, R]] = []  # and not told yet
-        self.asked = False  # whether the other side was told something, and has not answered yet
+    def __init__(self, pipe: Connection, running: int) -> None:
+        self.pipe = pipe
+        self.running = running  # segments without a result
+        self.unsent: list[tuple[int, R]] = []  # results
+        self.awaits_segments = False  # sent results, and got no answer yet
 
-    def carried_out(self, find: Find[P, K, R], pieces: Sequence[P], kind: K) -> Exception | None:
-        """The error that ended it, if one did."""
+    def run(self, decode: DecodeBatch[S, K, R], segments: Sequence[S], key: K) -> Exception | None:
+        """Decode the batch; return the error that ended it, if any."""
         error = None
         try:
-            find(pieces, kind, self.tell, self.more)
+            decode(segments, key, self.report, self.take_more)
         except (EOFError, OSError):
             raise
         except Exception as raised:
-            raised.add_note(traceback.format_exc())  # of itself it would not come over the line
+            raised.add_note(traceback.format_exc())  # pickling loses the traceback
             error = raised
-        if self.asked:  # what still comes fails with the batch
-            self.answer()
-        if self.found:
-            self.ask()
-            self.answer()
+        if self.awaits_segments:  # segments that come now fail with the batch
+            self._receive_segments()
+        if self.unsent:
+            self._send_results()
+            self._receive_segments()
         return error
 
-    def tell(self, number: int, result: R) -> None:
-        """A result, which goes over the line after the step that it was found in."""
-        self.found.append((number, result))
-        self.going -= 1
+    def report(self, number: int, result: R) -> None:
+        """Keep a result, which is sent after the current step."""
+        self.unsent.append((number, result))
+        self.running -= 1
 
-    def more(self) -> list[P]:
-        """What has come in. Whoever has nothing else to do waits for the answer.
+    def take_more(self) -> list[S]:
+        """Send the results, and return the segments that have arrived; wait for them only if there is nothing to do.
 
-        Only one question is open at a time, or both sides might write and neither read.
+        Only one question is open at a time: otherwise both sides could write and neither read.
         """
-        new: list[P] = []
-        if self.asked and (not self.going or self.line.poll()):
-            new += self.answer()
-        if not self.asked:
-            self.ask()
-        if not self.going and not new:
-            new += self.answer()
-        self.going += len(new)
-        return new
+        segments: list[S] = []
+        if self.awaits_segments and (not self.running or self.pipe.poll()):
+            segments += self._receive_segments()
+        if not self.awaits_segments:
+            self._send_results()
+        if not self.running and not segments:
+            segments += self._receive_segments()
+        self.running += len(segments)
+        return segments
 
-    def ask(self) -> None:
-        """Says what was found, which asks for more."""
-        self.line.send(Told(self.found))
-        self.found = []
-        self.asked = True
+    def _send_results(self) -> None:
+        self.pipe.send(WorkerMessage(self.unsent))
+        self.unsent = []
+        self.awaits_segments = True
 
-    def answer(self) -> list[P]:
-        """What the other side has for the batch."""
-        self.asked = False
-        found: list[P] = self.line.recv()
-        return found
+    def _receive_segments(self) -> list[S]:
+        self.awaits_segments = False
+        segments: list[S] = self.pipe.recv()
+        return segments
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What sentences of one batch have in common."""
+class BatchKey:
+    """Search options that all segments of a batch share."""
 
     beam: int
     n_best: int
 
-    def options(self) -> Options:
-        """How they are searched for; whether anybody asks where the model looked changes nothing in that."""
-        return Options(beam=self.beam, n_best=self.n_best)
-
 
 @dataclass(frozen=True)
-class Decoding:
-    """Batches of pieces by one translator."""
+class LocalDecoder:
+    """Decode batches in this process."""
 
     translator: Translator
-    available = True  # as long as the service runs
+    is_available = True
 
-    def find(
+    def decode(
         self,
-        pieces: Sequence[EncodedSegment],
-        kind: Kind,
-        tell: Callable[[int, list[Hypothesis]], None],
-        more: Callable[[], Sequence[EncodedSegment]],
+        segments: Sequence[EncodedSegment],
+        key: BatchKey,
+        report: Callable[[int, list[Hypothesis]], None],
+        take_more: Callable[[], Sequence[EncodedSegment]],
     ) -> None:
-        """A batch, for the batcher."""
-        self.translator.decode_continuously(pieces, self.translator.compile_options(kind.options()), tell, more)
+        """Decode a batch; alignments are computed later, from the attention of the hypotheses."""
+        options = self.translator.compile_options(Options(beam=key.beam, n_best=key.n_best))
+        self.translator.decode_continuously(segments, options, report, take_more)
 
     def close(self) -> None:
-        """Nothing of it is left running."""
+        """Do nothing: there is no process to end."""
 
 
-def decode(folder: Path, threads: int, precision: str | None, line: Connection) -> None:
-    """A process: loads a run and decodes what it is sent. When to end is for the service to say, not for a signal."""
+def run_decoder_process(folder: Path, threads: int, precision: str | None, pipe: Connection) -> None:
+    """Load a run and decode batches of the service, which alone decides when to end, signals do not."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if number := getattr(signal, name, None):  # Windows has no SIGHUP
             signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(threads)
-    decoding = Decoding(load(folder, precision=precision))
-    settle()
-    work(line, decoding.find)
+    decoder = LocalDecoder(load(folder, precision=precision))
+    freeze_garbage_collector()
+    work(pipe, decoder.decode)
 
 
-def settle() -> None:
-    """Takes what is loaded, and stays, out of what the garbage collector looks through: that holds everybody up.
+def freeze_garbage_collector() -> None:
+    """Exclude the loaded models from garbage collection, which blocks all threads of the process.
 
-    Over a quarter of a million objects a look takes a seventh of a second, over those of requests alone next to none.
+    A collection over a quarter of a million objects takes a seventh of a second, over those of requests next to none.
     """
     gc.collect()
     gc.freeze()

@@ -1,31 +1,31 @@
-"""What is not done, and what the answer says then."""
+"""Errors that are answered with a status and `{"error": message}`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not a mistake
-    """An answer that says no: `{"error": text}` with a status of its own."""
+class HTTPError(Exception):
+    """Error for the client, with its HTTP status."""
 
-    def __init__(self, text: str, status: int = 400, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(text)
-        self.text = text
+    def __init__(self, message: str, status: int = 400, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
         self.status = status
         self.headers = dict(headers or {})
 
 
-def missing(name: str) -> Refusal:
-    """A parameter that must be there is not."""
-    return Refusal(f"Invalid request: missing {name} parameter")
+class OverloadedError(HTTPError):
+    """The service cannot take the request now; `reason` is for its operator, `message` for the client."""
 
-
-class OverloadedError(Refusal):
-    """The service cannot take the request now; `why` is for those who run it, `text` for the client."""
-
-    def __init__(self, why: str, text: str = "Too much is waiting; try again in a moment") -> None:
-        super().__init__(text, 503, {"Retry-After": "2"})
-        self.why = why
+    def __init__(self, reason: str, message: str = "Too much is waiting; try again in a moment") -> None:
+        super().__init__(message, 503, {"Retry-After": "2"})
+        self.reason = reason
 
     def __str__(self) -> str:
-        return self.why
+        return self.reason
+
+
+def missing_parameter(name: str) -> HTTPError:
+    """Build the error for a required parameter without a value."""
+    return HTTPError(f"Invalid request: missing {name} parameter")

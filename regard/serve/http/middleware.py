@@ -1,4 +1,4 @@
-"""What stands before every request: how large and how slow it may be, what each answer carries, what is noted of it."""
+"""Middleware of every request: limits of size and time, headers, errors, metrics, the log, and cancellation."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit, urlunsplit
 
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import UserError
 from regard.serve.access.rate_limit import client_address
-from regard.serve.http.errors import Refusal
-from regard.serve.http.request import FORM
-from regard.serve.metrics import Figures, note
+from regard.serve.http.errors import HTTPError
+from regard.serve.http.request import FORM_SCOPE_KEY
+from regard.serve.metrics import Metrics, log_event
 from regard.serve.settings import Settings
 
-CORS = {
+CORS_HEADERS = {
     "Access-Control-Allow-Headers": "Authorization, Content-Type",
     "Access-Control-Expose-Headers": "Authorization",
     "Access-Control-Allow-Methods": "GET, POST",
     "Access-Control-Max-Age": "1728000",
 }
-SAFE = {
+SECURITY_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -36,102 +36,116 @@ SAFE = {
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
 }
-GONE = 499  # what is written down of a request whose client left before it was answered
-ENDING = Refusal("The service is ending; try again in a moment", 503, {"Retry-After": "10", "Connection": "close"})
-CROWDED = Refusal("Too many connections; try again in a moment", 503, {"Retry-After": "2", "Connection": "close"})
+CLIENT_CLOSED = 499  # status in the log for a request whose client left before it was answered
+SHUTTING_DOWN = HTTPError(
+    "The service is ending; try again in a moment", 503, {"Retry-After": "10", "Connection": "close"}
+)
+TOO_MANY_CONNECTIONS = HTTPError(
+    "Too many connections; try again in a moment", 503, {"Retry-After": "2", "Connection": "close"}
+)
 BEYOND_LIMIT = "regard.beyond_connection_limit"  # key of the scope of a request to refuse
-LONGEST = 200  # letters of a path in the log
+MAX_LOGGED_PATH = 200  # characters
 ORIGIN = re.compile(r"https?://[^/\s]+|\*")
+URL_PREFIX = re.compile(r"(?:/[\w.~-]+)+")
 
 
-class Guard:
-    """An ASGI application around another."""
+class RequestGuard:
+    """ASGI middleware around the whole application, which answers every request, whatever happens."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, figures: Figures) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+        self.app = CancelOnDisconnect(app)
         self.settings = settings
-        self.figures = figures
-        self.origins = allowed_origins(settings)
+        self.metrics = metrics
+        self.prefix = normalize_prefix(settings.url_prefix)
+        self.origins = _parse_origins(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; whatever happens, there is an answer."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        answer = Answer(send, self.headers(scope), bodiless=scope["method"] == "HEAD")
-        started = time.perf_counter()
-        method = scope["method"]
-        if method == "HEAD":  # answered wherever GET is, without a body
+        """Answer one request."""
+        started, method = time.perf_counter(), scope["method"]
+        response = ResponseWriter(send, self._make_headers(scope), has_body=method != "HEAD")
+        if method == "HEAD":  # answered like GET, without a body
             scope = {**scope, "method": "GET"}
         try:
             if BEYOND_LIMIT in scope:
-                await answer.refuse(CROWDED, scope, receive)
-            elif scope["method"] == "OPTIONS":
-                await JSONResponse({})(scope, receive, answer)
+                await response.refuse(TOO_MANY_CONNECTIONS, scope, receive)
+            elif method == "OPTIONS":
+                await JSONResponse({})(scope, receive, response)
+            elif scope["path"] == self.prefix:  # links on the page are relative to the last slash
+                await RedirectResponse(f"{self.prefix}/")(scope, receive, response)
+            elif not scope["path"].startswith(f"{self.prefix}/"):
+                raise HTTPError("Not Found", 404)
             else:
-                await self.app(scope, self.bounded(scope, receive), answer)
-        except Refusal as refusal:
-            await answer.refuse(refusal, scope, receive)
-        except asyncio.CancelledError:  # the service ends before it could be answered
-            await answer.refuse(ENDING, scope, receive)
+                await self.app(scope, self._limit_body(scope, receive), response)
+        except HTTPError as error:
+            await response.refuse(error, scope, receive)
+        except asyncio.CancelledError:
+            await response.refuse(SHUTTING_DOWN, scope, receive)
         except Exception as error:
-            note("failed", logging.ERROR, error, path=scope["path"])
-            await answer.refuse(Refusal("Internal server error", 500), scope, receive)
+            log_event("failed", logging.ERROR, error, path=scope["path"])
+            await response.refuse(HTTPError("Internal server error", 500), scope, receive)
         finally:
-            if form := scope.get(FORM):
+            if form := scope.get(FORM_SCOPE_KEY):
                 await form.close()
-            self.log_request(scope, method, answer.status or GONE, time.perf_counter() - started)
+            self._log_request(scope, method, response.status or CLIENT_CLOSED, time.perf_counter() - started)
 
-    def headers(self, scope: Scope) -> dict[bytes, bytes]:
-        """Return the headers of every answer; those of CORS if the page that asks may use the service."""
-        found = dict(SAFE)
+    def _make_headers(self, scope: Scope) -> dict[bytes, bytes]:
+        """Return the headers of every response; those of CORS if the page that asks may use the service."""
+        headers = dict(SECURITY_HEADERS)
         origin = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), "")
         if "*" in self.origins:
-            found |= CORS | {"Access-Control-Allow-Origin": "*"}
+            headers |= CORS_HEADERS | {"Access-Control-Allow-Origin": "*"}
         elif self.origins:
-            found["Vary"] = "Origin"
+            headers["Vary"] = "Origin"
             if origin in self.origins:
-                found |= CORS | {"Access-Control-Allow-Origin": origin}
-        return {name.lower().encode(): value.encode("latin-1") for name, value in found.items()}
+                headers |= CORS_HEADERS | {"Access-Control-Allow-Origin": origin}
+        return {name.lower().encode(): value.encode("latin-1") for name, value in headers.items()}
 
-    def bounded(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Message]]:
-        """A body that ends with a refusal where it is too large, or too long in coming."""
+    def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
+        """Refuse a body that is too large, or takes too long to arrive."""
         is_file = scope["path"].endswith("/translate_file")
         limit = self.settings.file_limit if is_file else self.settings.body_limit
-        text = f"Invalid request: the {'file' if is_file else 'body'} exceeds {limit} bytes"
+        too_large = HTTPError(f"Invalid request: the {'file' if is_file else 'body'} exceeds {limit} bytes", 413)
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if declared.isdigit() and int(declared) > limit:
-            raise Refusal(text, 413)
-        size, whole = 0, False
+            raise too_large
+        size, is_complete = 0, False
         deadline = time.monotonic() + self.settings.patience
 
-        async def bounded() -> Message:
-            nonlocal size, whole
-            if whole:  # what comes now is that the client has gone, whenever it goes
+        async def receive_limited() -> Message:
+            nonlocal size, is_complete
+            if is_complete:  # the only further message is that the client has left, at any time
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
             except TimeoutError as error:
-                raise Refusal("The request took too long to arrive", 408, {"Connection": "close"}) from error
+                raise HTTPError("The request took too long to arrive", 408, {"Connection": "close"}) from error
             size += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
+            is_complete = not message.get("more_body", False)
             if size > limit:
-                raise Refusal(text, 413)
+                raise too_large
             return message
 
-        return bounded
+        return receive_limited
 
-    def log_request(self, scope: Scope, method: str, status: int, seconds: float) -> None:
-        """Counts a request and writes it down: its route, or the path that leads nowhere; never its words."""
+    def _log_request(self, scope: Scope, method: str, status: int, seconds: float) -> None:
+        """Count and log a request by its route, or by the path that leads nowhere; never its text."""
         route = getattr(scope.get("route"), "path", None)
-        counted = route or "other"  # whatever strangers think of, there are as many figures as routes
-        self.figures.requests.labels(counted, str(status)).inc()
-        self.figures.seconds.labels(counted).observe(seconds)
-        client, path = client_address(scope, self.settings.trust_proxy), route or scope["path"][:LONGEST]
-        note("request", method=method, path=path, status=status, ms=round(1000 * seconds, 1), client=client)
+        label = route or "other"  # unknown paths must not make further time series
+        self.metrics.requests.labels(label, str(status)).inc()
+        self.metrics.seconds.labels(label).observe(seconds)
+        client, path = client_address(scope, self.settings.trust_proxy), route or scope["path"][:MAX_LOGGED_PATH]
+        log_event("request", method=method, path=path, status=status, ms=round(1000 * seconds, 1), client=client)
 
 
-def allowed_origins(settings: Settings) -> frozenset[str]:
+def normalize_prefix(prefix: str) -> str:
+    """Return a URL prefix with a slash at its beginning and none at its end; empty if there is none."""
+    normalized = f"/{prefix.strip('/')}" if prefix.strip("/") else ""
+    if normalized and not URL_PREFIX.fullmatch(normalized):
+        raise UserError(f"--url-prefix is a path like /translate, not {prefix!r}")
+    return normalized
+
+
+def _parse_origins(settings: Settings) -> frozenset[str]:
     """Return the origins of web pages that may use the service: those of --cors, or all if there are no keys."""
     for origin in settings.cors:
         if not ORIGIN.fullmatch(origin):
@@ -139,143 +153,98 @@ def allowed_origins(settings: Settings) -> frozenset[str]:
     return frozenset(settings.cors or (() if settings.keys else ("*",)))
 
 
-def remove_host(location: bytes) -> bytes:
+class ResponseWriter:
+    """ASGI `send` that adds headers to a response, and turns errors that are not JSON into JSON."""
+
+    def __init__(self, send: Send, headers: Mapping[bytes, bytes], has_body: bool) -> None:
+        self.send = send
+        self.headers = headers
+        self.has_body = has_body
+        self.status = 0  # until the response has begun
+        self.replaced_start: Message | None = None  # the beginning of an error that is not JSON, as of a file's range
+        self.is_complete = False  # such an error has been sent
+
+    async def __call__(self, message: Message) -> None:
+        """Send one message of the response."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            own = {name.lower(): value for name, value in message.get("headers", [])}
+            if self.status >= 400 and not own.get(b"content-type", b"").startswith(b"application/json"):
+                self.replaced_start = message
+                return
+            kept = [(name, value) for name, value in message.get("headers", []) if name.lower() != b"location"]
+            if location := own.get(b"location"):
+                kept.append((b"location", _remove_host(location)))
+            added = [(name, value) for name, value in self.headers.items() if name not in own]
+            message = {**message, "headers": [*kept, *added]}
+        elif self.replaced_start:
+            start, self.replaced_start = self.replaced_start, None
+            text = message.get("body", b"").decode("utf-8", "replace") or HTTPStatus(self.status).phrase
+            replaced = (b"content-type", b"content-length")
+            headers = {
+                name.decode(): value.decode() for name, value in start["headers"] if name.lower() not in replaced
+            }
+            error = JSONResponse({"error": text}, self.status, headers)
+            await self({**start, "headers": error.raw_headers})
+            message, self.is_complete = {"type": "http.response.body", "body": error.body}, True
+        elif self.is_complete:
+            return
+        if message["type"] == "http.response.body" and not self.has_body:
+            message = {**message, "body": b""}
+        await self.send(message)
+
+    async def refuse(self, error: HTTPError, scope: Scope, receive: Receive) -> None:
+        """Answer with an error, unless another response has begun."""
+        if not self.status:
+            await JSONResponse({"error": error.message}, error.status, error.headers)(scope, receive, self)
+
+
+def _remove_host(location: bytes) -> bytes:
     """Return the path and query of a URL: the host that a client states is not repeated unchecked."""
     parts = urlsplit(location.decode("latin-1"))
     return urlunsplit(("", "", f"/{parts.path.lstrip('/')}", parts.query, "")).encode("latin-1")
 
 
-class Answer:
-    """What is sent, with the headers that each answer has. An error that is not JSON becomes JSON."""
-
-    def __init__(self, send: Send, headers: Mapping[bytes, bytes], bodiless: bool = False) -> None:
-        self.sender = send
-        self.headers = headers
-        self.bodiless = bodiless
-        self.status = 0  # until it has begun
-        self.held: Message | None = None  # the beginning of an error that is not JSON, as of a file's range
-        self.over = False  # whether such an error has been answered
-
-    async def __call__(self, message: Message) -> None:
-        """One message of it."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            own = {name.lower(): value for name, value in message.get("headers", [])}
-            if self.status >= 400 and not own.get(b"content-type", b"").startswith(b"application/json"):
-                self.held = message
-                return
-            had = [(name, value) for name, value in message.get("headers", []) if name.lower() != b"location"]
-            if location := own.get(b"location"):
-                had.append((b"location", remove_host(location)))
-            more = [(name, value) for name, value in self.headers.items() if name not in own]
-            message = {**message, "headers": [*had, *more]}
-        elif self.held:
-            start, self.held = self.held, None
-            text = message.get("body", b"").decode("utf-8", "replace") or HTTPStatus(self.status).phrase
-            lost = (b"content-type", b"content-length")
-            kept = {name.decode(): value.decode() for name, value in start["headers"] if name.lower() not in lost}
-            body = JSONResponse({"error": text}, self.status, kept)
-            await self({**start, "headers": body.raw_headers})
-            message, self.over = {"type": "http.response.body", "body": body.body}, True
-        elif self.over:
-            return
-        if self.bodiless and message["type"] == "http.response.body":
-            message = {**message, "body": b""}
-        await self.sender(message)
-
-    async def refuse(self, refusal: Refusal, scope: Scope, receive: Receive) -> None:
-        """An answer that says no, unless another has begun."""
-        if not self.status:
-            answer = JSONResponse({"error": refusal.text}, refusal.status, refusal.headers)
-            await answer(scope, receive, self)
-
-
-class Leaving:
-    """An ASGI application around another, which is called off when its client goes."""
+class CancelOnDisconnect:
+    """ASGI middleware that cancels a request when its client disconnects."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        client = Client(receive)
-        work = asyncio.ensure_future(self.app(scope, client, send))
-        gone = asyncio.ensure_future(client.gone.wait())
+        """Run one request."""
+        disconnected, watcher = asyncio.Event(), None
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            disconnected.set()
+
+        async def receive_or_wait() -> Message:
+            """Return the next message of the request; after the last one, wait for the disconnect."""
+            nonlocal watcher
+            if watcher is None:
+                message = await receive()
+                if message["type"] == "http.request":
+                    if not message.get("more_body", False):
+                        watcher = asyncio.create_task(watch())
+                    return message
+                disconnected.set()
+                await asyncio.Event().wait()  # until the request is cancelled: an incomplete body is no error to report
+            await disconnected.wait()
+            return {"type": "http.disconnect"}
+
+        request = asyncio.ensure_future(self.app(scope, receive_or_wait, send))
+        disconnect = asyncio.ensure_future(disconnected.wait())
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                work.cancel()
-                with suppress(asyncio.CancelledError):
-                    await work
+            await asyncio.wait((request, disconnect), return_when=asyncio.FIRST_COMPLETED)
+            if request.done():
+                request.result()
             else:
-                work.result()
+                request.cancel()
+                with suppress(asyncio.CancelledError):
+                    await request
         finally:
-            work.cancel()
-            gone.cancel()
-            client.close()
-
-
-class Client:
-    """What comes from a client; when all of its request has come, its going is waited for."""
-
-    def __init__(self, receive: Receive) -> None:
-        self.receive = receive
-        self.gone = asyncio.Event()
-        self.watch: asyncio.Task[None] | None = None
-
-    async def __call__(self) -> Message:
-        """The next message; behind the last of a request there is only that the client has gone."""
-        if self.watch is None:
-            message = await self.receive()
-            if message["type"] == "http.request":
-                if not message.get("more_body", False):
-                    self.watch = asyncio.create_task(self.until_gone())
-                return message
-            self.gone.set()
-            await asyncio.Event().wait()  # until the request is cancelled: an incomplete body is no error to report
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def until_gone(self) -> None:
-        """Waits for the end of the connection."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
-        self.gone.set()
-
-    def close(self) -> None:
-        """Waits no longer."""
-        if self.watch is not None:
-            self.watch.cancel()
-
-
-SOUND = re.compile(r"(?:/[\w.~-]+)+")
-
-
-class Prefixed:
-    """An ASGI application under a prefix, and nothing beside it."""
-
-    def __init__(self, app: ASGIApp, prefix: str) -> None:
-        self.app = app
-        self.prefix = prefix
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; the application is told the prefix, and does not take it for a part of its own paths."""
-        if scope["type"] != "http" or scope["path"].startswith(f"{self.prefix}/"):
-            scope["root_path"] = self.prefix  # in place: whoever notes the request later wants to know its route
-            await self.app(scope, receive, send)
-            return
-        elsewhere: Response = JSONResponse({"error": "Not Found"}, 404)
-        if scope["path"] == self.prefix:  # links on the page begin behind the last slash
-            elsewhere = RedirectResponse(f"{self.prefix}/")
-        await elsewhere(scope, receive, send)
-
-
-def prefix(given: str) -> str:
-    """A prefix as it stands before paths: a slash at its beginning and none at its end; empty: there is none."""
-    found = f"/{given.strip('/')}" if given.strip("/") else ""
-    if found and not SOUND.fullmatch(found):
-        raise UserError(f"--url-prefix is a path like /translate, not {given!r}")
-    return found
+            for task in (request, disconnect, watcher):
+                if task is not None:
+                    task.cancel()

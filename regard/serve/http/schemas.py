@@ -1,82 +1,179 @@
-"""What answers look like, for whoever reads the description of the service."""
+"""Schemas of requests and responses: they validate parameters, and describe the API in OpenAPI."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import PydanticCustomError, PydanticUseDefault
+from starlette.datastructures import UploadFile
+
+from regard.serve.http.errors import HTTPError, missing_parameter
+from regard.serve.http.request import replace_surrogates
 
 
-class Asked(BaseModel):
-    """A request of which more may be said than is known here."""
+def _skip_empty(value: Any) -> Any:
+    """Treat an empty parameter as one that is missing."""
+    if value is None or value in ("", []):
+        raise PydanticUseDefault
+    return value
+
+
+def _validate_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise PydanticCustomError("text", "is not text")
+    return replace_surrogates(value)
+
+
+def _validate_texts(value: Any) -> str | list[str]:
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return list(map(replace_surrogates, value))
+    if not isinstance(value, str):
+        raise PydanticCustomError("texts", "is neither text nor a list of texts")
+    return replace_surrogates(value)
+
+
+def _validate_number(value: Any) -> int:
+    try:
+        if isinstance(value, bool | list | dict) or (isinstance(value, float) and value != int(value)):
+            raise ValueError
+        return int(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise PydanticCustomError("number", "is not a number") from error
+
+
+def _validate_flag(value: Any) -> bool:
+    return value is True or (isinstance(value, str) and value.lower() in ("true", "1", "yes"))
+
+
+def _validate_file(value: Any) -> UploadFile:
+    if not isinstance(value, UploadFile):
+        raise PydanticUseDefault  # of a required parameter: it is missing
+    return value
+
+
+def _skip_none(value: Any) -> Any:
+    if value is None:
+        raise PydanticUseDefault
+    return value
+
+
+Text = Annotated[str, BeforeValidator(_validate_text), BeforeValidator(_skip_empty)]
+Texts = Annotated[str | list[str], BeforeValidator(_validate_texts), BeforeValidator(_skip_empty)]
+Number = Annotated[int, BeforeValidator(_validate_number), BeforeValidator(_skip_empty)]
+Flag = Annotated[bool, BeforeValidator(_validate_flag)]
+File = Annotated[Any, BeforeValidator(_validate_file), WithJsonSchema({"type": "string", "format": "binary"})]
+JSON_INPUTS: list[dict[str, Any]] = [
+    {"type": "string"},
+    {"additionalProperties": True, "type": "object"},
+    {"items": {}, "type": "array"},
+]
+JsonInput = Annotated[Any, BeforeValidator(_skip_none), WithJsonSchema({"anyOf": JSON_INPUTS})]
+
+
+class Parameters(BaseModel):
+    """Parameters of a request; unknown ones are ignored."""
 
     model_config = ConfigDict(extra="allow")
+    api_key: Text = Field("", description="A key, where the service asks for one.")
 
 
-class TranslateRequest(Asked):
+P = TypeVar("P", bound=Parameters)
+
+
+def validate(schema: type[P], values: Mapping[str, Any]) -> P:
+    """Validate parameters; the message for the first invalid one is in the words of LibreTranslate."""
+    try:
+        return schema.model_validate({name: values[name] for name in schema.model_fields if name in values})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        name = str(first["loc"][0])
+        if first["type"] == "missing":
+            raise missing_parameter(name) from error
+        raise HTTPError(f"Invalid request: {name} parameter {first['msg']}") from error
+
+
+class TranslateRequest(Parameters):
     """Text to translate."""
 
-    q: str | list[str] = Field(description="One text, or several.", examples=["the old house"])
-    source: str = Field(description="A language's code, or auto.", examples=["en"])
-    target: str = Field(description="A language's code.", examples=["de"])
-    format: str = Field("text", description="text, or html: tags are carried over to the words that theirs became.")
-    alternatives: int = Field(0, description="How many other translations to give as well.")
-    alignment: bool = Field(False, description="Whether to say where the model looked.")
-    model: str = Field("", description="A model by its name, where several serve the two languages.")
-    api_key: str = Field("", description="A key, where the service asks for one.")
+    q: Texts = Field(description="One text, or several.", examples=["the old house"])
+    source: Text = Field(description="A language's code, or auto.", examples=["en"])
+    target: Text = Field(description="A language's code.", examples=["de"])
+    format: Text = Field("text", description="text, or html: tags are carried over to the words that theirs became.")
+    alternatives: Number = Field(0, description="How many other translations to give as well.")
+    alignment: Flag = Field(False, description="Whether to return the attention and the word alignment.")
+    model: Text = Field("", description="A model by its name, where several serve the two languages.")
 
 
-class DetectRequest(Asked):
-    """Text whose language is to be told."""
+class DetectRequest(Parameters):
+    """Text whose language is to be detected."""
 
-    q: str = Field(examples=["ein altes Haus"])
-    api_key: str = ""
+    q: Texts = Field(description="One text, or several in one language.", examples=["ein altes Haus"])
 
 
-class SuggestRequest(Asked):
+class SuggestRequest(Parameters):
     """A better translation."""
 
-    q: str = Field(description="The text.")
-    s: str = Field(description="Its better translation.")
-    source: str = Field(examples=["en"])
-    target: str = Field(examples=["de"])
-    api_key: str = ""
+    q: Text = Field(description="The text.")
+    s: Text = Field(description="Its better translation.")
+    source: Text = Field(examples=["en"])
+    target: Text = Field(examples=["de"])
 
 
-class LookRequest(Asked):
+class FileRequest(Parameters):
+    """A document to translate."""
+
+    file: File
+    source: Text
+    target: Text
+
+
+class InspectRequest(Parameters):
     """One text for one model."""
 
-    q: str = Field(examples=["the old house"])
-    model: str = Field("", description="The model's name; the first one where none is given.")
-    source: str = Field("", description="Without a model's name: the language of the text, or auto.")
-    target: str = Field("", description="Without a model's name: the language that it is translated into.")
-    beam: int = Field(5, description="Hypotheses kept open.")
-    api_key: str = ""
+    q: Text = Field(examples=["the old house"])
+    model: Text = Field("", description="The model's name; the first one where none is given.")
+    source: Text = Field("", description="Without a model's name: the language of the text, or auto.")
+    target: Text = Field("", description="Without a model's name: the language that it is translated into.")
+    beam: Number = Field(5, description="Beam size.")
+
+
+class PredictRequest(Parameters):
+    """An input, or several; the model's task defines what an input is."""
+
+    model_config = ConfigDict(extra="ignore")
+    q: JsonInput = Field(
+        description="Text to tag or to classify; for a reader an object with document, query and candidates; for a "
+        "captioner one with an image, as a data address. Or a list of such."
+    )
+    model: Text = Field("", description="Which model; the first one where none is named.")
 
 
 class Error(BaseModel):
-    """What went wrong."""
+    """Description of an error."""
 
     error: str
 
 
-class Detected(BaseModel):
-    """A language, and how sure it is, from 0 to 100."""
+class DetectedLanguage(BaseModel):
+    """A language, with a confidence from 0 to 100."""
 
     confidence: float
     language: str
 
 
 class Tokens(BaseModel):
-    """The same in the model's own pieces."""
+    """Alignment of the model's own tokens."""
 
     source: list[str]
     target: list[str]
-    weights: list[list[float]] | None = Field(description="For each target piece, over the source's pieces.")
+    weights: list[list[float]] | None = Field(description="For each target token, over the source's tokens.")
 
 
-class Aligned(BaseModel):
-    """Where the model looked, word by word."""
+class WordAlignment(BaseModel):
+    """Attention and alignment, word by word."""
 
     source: list[str]
     target: list[str]
@@ -89,9 +186,9 @@ class Translated(BaseModel):
     """Translations; lists where a list was asked for."""
 
     translatedText: str | list[str]  # noqa: N815 - as the clients know it
-    detectedLanguage: Detected | list[Detected] | None = None  # noqa: N815
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None  # noqa: N815
     alternatives: list[str] | list[list[str]] | None = None
-    alignment: Aligned | list[Aligned | None] | None = None
+    alignment: WordAlignment | list[WordAlignment | None] | None = None
     warnings: list[str] | None = Field(None, description="With format html: tags without alignment, if there are any.")
 
 
@@ -104,53 +201,58 @@ class Language(BaseModel):
 
 
 class Status(BaseModel):
-    """How the service is."""
+    """Status of the service."""
 
     status: str
 
 
 class Success(BaseModel):
-    """That something was done."""
+    """Success of a request."""
 
     success: bool
 
 
-class File(BaseModel):
-    """Where a translated file lies."""
+class TranslatedFile(BaseModel):
+    """URL of a translated file."""
 
     translatedFileUrl: str  # noqa: N815
     warnings: list[str] | None = Field(None, description="Texts without translation, tags without alignment.")
 
 
-class Named(BaseModel):
+class LanguageName(BaseModel):
     """A language by code and name."""
 
     code: str
     name: str
 
 
-class Model(BaseModel):
+class ServedRun(BaseModel):
     """A run that is served."""
 
     name: str
-    source: Named
-    target: Named
     recipe: str | None
     parameters: int | None
+    scores: dict[str, float | None]
+    steps: int
+    finished: bool
+
+
+class Model(ServedRun):
+    """A run that translates."""
+
+    source: LanguageName
+    target: LanguageName
     vocabularies: tuple[int, int]
     order: list[str] = Field(description="What one step of decoding computes, one after the other.")
     attention: bool
     heads: int | None = Field(description="Heads of a layer, where it has any.")
     layers: int | None
-    scores: dict[str, float | None]
-    steps: int
     epochs: float | None
     seconds: float | None = Field(description="That training took.")
-    finished: bool
 
 
 class Models(BaseModel):
-    """All of them."""
+    """All runs that translate."""
 
     models: list[Model]
 
@@ -162,7 +264,7 @@ class Candidate(BaseModel):
     probability: float
 
 
-class Opened(BaseModel):
+class BeamHypothesis(BaseModel):
     """A hypothesis of the beam."""
 
     text: str
@@ -176,7 +278,7 @@ class TraceStep(BaseModel):
 
     token: str
     candidates: list[Candidate]
-    beam: list[Opened]
+    beam: list[BeamHypothesis]
     weights: list[float] | None
     heads: dict[str, list[float]]
     window: tuple[int, int] | None
@@ -196,26 +298,15 @@ class Trace(BaseModel):
     steps: list[TraceStep]
 
 
-class Curves(BaseModel):
-    """What was measured while training, from a step on."""
+class TrainingCurves(BaseModel):
+    """Metrics of training, from a step on."""
 
     rows: list[dict[str, float | str | None]]
     finished: bool
 
 
-class PredictRequest(BaseModel):
-    """An input, or several; what an input is, the model's task says."""
-
-    q: str | dict[str, object] | list[object] = Field(
-        description="Text to tag or to classify; for a reader an object with document, query and candidates; for a "
-        "captioner one with an image, as a data address. Or a list of such."
-    )
-    model: str = Field("", description="Which model; the first one where none is named.")
-    api_key: str = ""
-
-
-class LookedAt(BaseModel):
-    """A line of words, and how much each was looked at."""
+class AttentionLine(BaseModel):
+    """A line of words with their attention weights."""
 
     label: str
     words: list[str]
@@ -224,40 +315,35 @@ class LookedAt(BaseModel):
     darkest: float = Field(description="The weight of a word that is to be as dark as can be.")
 
 
-class PredictionOf(BaseModel):
-    """What a model makes of an input; more of it, by other names, as the task has it."""
+class PredictionOutput(BaseModel):
+    """Prediction for an input; the task adds further fields."""
 
     text: str = Field(description="The same in one line.")
-    looks: list[LookedAt]
+    attention: list[AttentionLine] = Field(alias="looks")
 
 
 class Predicted(BaseModel):
-    """What a model makes of all inputs, in their order."""
+    """Predictions for all inputs, in their order."""
 
     model: str
     task: str
-    predictions: list[PredictionOf]
+    predictions: list[PredictionOutput]
 
 
-class PredictorModel(BaseModel):
-    """A run that is served and does not translate."""
+class Predictor(ServedRun):
+    """A run of another task."""
 
-    name: str
     task: str
-    recipe: str | None
-    parameters: int | None
-    scores: dict[str, float | None]
-    steps: int
-    finished: bool
 
 
 class Predictors(BaseModel):
-    """All of them."""
+    """All runs of other tasks."""
 
-    predictors: list[PredictorModel]
+    predictors: list[Predictor]
 
 
-REASONS = {
+JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+ERRORS = {
     400: "What is asked for cannot be done; the text says why.",
     403: "Not allowed.",
     408: "The request took too long to arrive.",
@@ -268,24 +354,35 @@ REASONS = {
 }
 
 
-def refused() -> dict[int | str, dict[str, Any]]:
-    """The answers that say no."""
-    return {status: {"model": Error, "description": reason} for status, reason in REASONS.items()}
+def describe_errors() -> dict[int | str, dict[str, Any]]:
+    """Describe the error responses of a route."""
+    return {status: {"model": Error, "description": reason} for status, reason in ERRORS.items()}
 
 
-def true(description: dict[str, Any]) -> dict[str, Any]:
-    """The description without what FastAPI says of itself: a parameter that cannot be read is a 400 here."""
-    for path in description["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        description["components"]["schemas"].pop(name, None)
-    return description
+def describe_request(
+    schema: type[Parameters], content_types: tuple[str, ...] = (JSON, FORM, MULTIPART)
+) -> dict[str, Any]:
+    """Describe the request and the errors of a route that reads its request itself."""
+    content = {content_type: {"schema": schema.model_json_schema()} for content_type in content_types}
+    return {
+        "responses": describe_errors(),
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
+    }
 
 
-def asked(model: type[BaseModel], forms: bool = True) -> dict[str, Any]:
-    """What a route takes: JSON, and the same as a form."""
-    schema = model.model_json_schema()
-    kinds = ["application/json", *(["application/x-www-form-urlencoded", "multipart/form-data"] if forms else [])]
-    content = {kind: {"schema": schema} for kind in kinds}
-    return {"responses": refused(), "openapi_extra": {"requestBody": {"required": True, "content": content}}}
+def round_weights(weights: Any) -> list[float] | None:
+    """Round numbers to four digits for a response; None stays None."""
+    return None if weights is None else [round(float(weight), 4) for weight in weights]
+
+
+def encode_json(value: Any) -> bytes:
+    """Write a response as Starlette's JSONResponse does, but row by row: no other thread runs while one is written."""
+    return _to_json(value).encode("utf-8")
+
+
+def _to_json(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_to_json(str(name))}:{_to_json(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, list | tuple) and any(isinstance(part, dict | list | tuple) for part in value):
+        return "[" + ",".join(map(_to_json, value)) + "]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""One client's connection: how long it may take to say what it wants and to listen, and what comes of its silence."""
+"""HTTP connections: timeouts for headers and for responses, and limits that uvicorn does not have."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.serve.http.middleware import BEYOND_LIMIT
 
-CROWDED_HEADER_TIMEOUT = 2.0  # seconds that a connection has for its headers where there are too many
-SOON = 5.0  # seconds that whoever says no more is still worked for
-PACE = 1000  # bytes in a second that whoever listens must take
-DISCARD_LIMIT = 256 << 20  # bytes that are read after an early answer, for clients that read it only when all is sent
+CROWDED_HEADER_TIMEOUT = 2.0  # seconds that a connection has for its headers if there are too many connections
+HALF_CLOSE_GRACE = 5.0  # seconds for the response to a client that has closed its side of the connection
+MIN_RATE = 1000  # bytes in a second that a client must accept of a response
+DISCARD_LIMIT = 256 << 20  # bytes that are read after an early response, for clients that read it only when all is sent
 HEAD_SIZE = 65_536  # bytes of an incomplete line, or of headers, that are kept
-HEADER_LINES = 1_000  # of one request: each costs about three microseconds in which nobody else is served
+HEADER_LINES = 1_000  # of one request: each costs about three microseconds in which no other request is served
 CHUNKS = 1_000  # of a body, however small: each costs about ten microseconds …
 CHUNK_SIZE = 1_024  # … bytes for each further chunk
 BLANK_LINE = re.compile(rb"\n\r?\n")
-AT_ONCE = struct.pack("ii", 1, 0)  # a connection that ends so is forgotten, and what was not sent with it
+LINGER_ZERO = struct.pack("ii", 1, 0)  # closing the connection discards unsent data
 
 
-class Parser(h11.Connection):
-    """As h11 has it, but requests that take long to parse for their size are refused: they would stall the service."""
+class LimitedParser(h11.Connection):
+    """HTTP parser that refuses requests that take long to parse for their size: they would stall the service."""
 
     refusal = ""  # why a request was refused, for the client
     chunks = received = 0  # chunks and bytes of the body
@@ -50,45 +50,45 @@ class Parser(h11.Connection):
                 self._refuse(f"the body has too many small chunks; send it whole, or in chunks of {CHUNK_SIZE} bytes")
         return event
 
-    def _refuse(self, why: str) -> NoReturn:
-        self.refusal = f"Invalid request: {why}"
+    def _refuse(self, reason: str) -> NoReturn:
+        self.refusal = f"Invalid request: {reason}"
         raise h11.RemoteProtocolError(self.refusal)
 
 
-class Connection(H11Protocol):
-    """As uvicorn has it; besides, headers must come and answers be taken in time, and who has said all may listen."""
+class TimeoutProtocol(H11Protocol):
+    """Connection of uvicorn with timeouts for headers and responses, and for clients that have closed their side."""
 
-    patience = 30.0  # seconds from the first byte of a request to the last of its headers, and for an answer to move
-    timer: asyncio.TimerHandle | None = None
-    listening: asyncio.TimerHandle | None = None
-    silent: asyncio.TimerHandle | None = None
-    discarded = 0  # bytes since the last answer that belong to no further request
-    left = 0  # bytes of an answer that were not taken when they were last looked at
+    timeout = 30.0  # seconds from the first byte of a request to the last of its headers, and for a response to move
+    header_timer: asyncio.TimerHandle | None = None
+    write_timer: asyncio.TimerHandle | None = None
+    half_close_timer: asyncio.TimerHandle | None = None
+    discarded = 0  # bytes since the last response that belong to no further request
+    unsent = 0  # bytes of a response when its progress was last checked
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begins to wait; the least that cannot be sent at once is told."""
+        """Start the header timer; make room for the connection, or mark it as refused, if there are too many."""
         super().connection_made(transport)
-        self.conn = self.parser = Parser(h11.SERVER, HEAD_SIZE)
-        most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own answer is not JSON
-        if most is not None and len(self.connections) > most:
-            self.close_idlest()
-        if most is not None and len(self.connections) > most:
-            self.app = mark_as_refused(self.app)
-            self.patience = min(self.patience, CROWDED_HEADER_TIMEOUT)
-            if len(self.connections) > 2 * most:
+        self.conn = self.parser = LimitedParser(h11.SERVER, HEAD_SIZE)
+        limit, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own response is not JSON
+        if limit is not None and len(self.connections) > limit:
+            self._close_idlest()
+        if limit is not None and len(self.connections) > limit:
+            self.app = _mark_as_refused(self.app)
+            self.timeout = min(self.timeout, CROWDED_HEADER_TIMEOUT)
+            if len(self.connections) > 2 * limit:
                 transport.abort()
-        transport.set_write_buffer_limits(high=0)
-        self.wait()
+        transport.set_write_buffer_limits(high=0)  # pause_writing is called for the smallest delay
+        self._start_header_timer()
 
-    def close_idlest(self) -> None:
+    def _close_idlest(self) -> None:
         """Close the connection that has waited longest for a further request, if one waits and has read its answer."""
         idle = [
-            (one.timeout_keep_alive_task.when(), id(one), one)
-            for one in self.connections
-            if isinstance(one, Connection)
-            and one.timeout_keep_alive_task is not None
-            and not one.transport.is_closing()
-            and not one.transport.get_write_buffer_size()
+            (connection.timeout_keep_alive_task.when(), id(connection), connection)
+            for connection in self.connections
+            if isinstance(connection, TimeoutProtocol)
+            and connection.timeout_keep_alive_task is not None
+            and not connection.transport.is_closing()
+            and not connection.transport.get_write_buffer_size()
         ]
         if idle:
             idlest = min(idle)[-1]
@@ -96,83 +96,74 @@ class Connection(H11Protocol):
             self.connections.discard(idlest)  # uvicorn does so later, when it hears of the end
 
     def data_received(self, data: bytes) -> None:
-        """Waits while headers come; a body is waited for elsewhere, but the rest of a refused one is discarded here."""
-        if not self.busy:
-            self.wait()
+        """Time the headers, and discard the rest of a refused body; the time of a body is limited by the middleware."""
+        if not self.is_busy:
+            self._start_header_timer()
             self.discarded += len(data)
             if self.discarded > DISCARD_LIMIT:
                 self.transport.close()
                 return
         super().data_received(data)
-        if self.busy:
-            self.rest()
-            self.discarded = 0
+        if self.is_busy:
+            _cancel(self.header_timer)
+            self.header_timer, self.discarded = None, 0
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """A client that says no more is answered all the same, if it is soon, and then the connection ends.
+        """Answer a client that has closed its side, if that is soon, and then close the connection.
 
-        One that has gone for good looks no different until something is sent to it.
+        A client that has left looks no different until something is sent to it.
         """
-        if self.busy:
+        if self.is_busy:
             self.cycle.keep_alive = False
-            self.silent = self.loop.call_later(min(SOON, self.patience), self.transport.abort)
-        return self.busy
+            delay = min(HALF_CLOSE_GRACE, self.timeout)
+            self.half_close_timer = self.loop.call_later(delay, self.transport.abort)
+        return self.is_busy
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Waits no longer."""
-        self.rest()
-        self.heard()
-        if self.silent is not None:
-            self.silent.cancel()
+        """Stop all timers."""
+        for timer in (self.header_timer, self.write_timer, self.half_close_timer):
+            _cancel(timer)
         super().connection_lost(exc)
 
     @property
-    def busy(self) -> bool:
-        """Whether a request has come that is not answered yet."""
+    def is_busy(self) -> bool:
+        """True if a request is not answered yet."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    def wait(self) -> None:
-        """Sets the timer, if it is not set."""
-        if self.timer is None:
-            self.timer = self.loop.call_later(self.patience, self.give_up)
+    def _start_header_timer(self) -> None:
+        if self.header_timer is None:
+            self.header_timer = self.loop.call_later(self.timeout, self._end_silent_connection)
 
-    def rest(self) -> None:
-        """Stops the timer."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+    def _end_silent_connection(self) -> None:
+        self.header_timer = None
+        if not self.is_busy and not self.transport.is_closing():
+            self.transport.close()
 
     def pause_writing(self) -> None:
-        """Something could not be sent: begins to wait for whoever listens."""
+        """Start to check that the client accepts the response."""
         super().pause_writing()
-        self.heard()
-        self.left = self.transport.get_write_buffer_size()
-        self.listening = self.loop.call_later(self.patience, self.urge)
+        _cancel(self.write_timer)
+        self.unsent = self.transport.get_write_buffer_size()
+        self.write_timer = self.loop.call_later(self.timeout, self._check_write_progress)
 
     def resume_writing(self) -> None:
-        """All of it is sent."""
-        self.heard()
+        """Stop the check: all is sent."""
+        _cancel(self.write_timer)
         super().resume_writing()
 
-    def heard(self) -> None:
-        """Stops waiting for whoever listens."""
-        if self.listening is not None:
-            self.listening.cancel()
-            self.listening = None
-
-    def urge(self) -> None:
-        """Ends a connection whose client takes next to nothing of its answer, and frees what was kept for it."""
-        left = self.transport.get_write_buffer_size()
-        if self.left - left >= PACE * self.patience:
-            self.left = left
-            self.listening = self.loop.call_later(self.patience, self.urge)
+    def _check_write_progress(self) -> None:
+        """Close a connection whose client accepts next to nothing of its response, which frees the memory for it."""
+        unsent = self.transport.get_write_buffer_size()
+        if self.unsent - unsent >= MIN_RATE * self.timeout:
+            self.unsent = unsent
+            self.write_timer = self.loop.call_later(self.timeout, self._check_write_progress)
             return
-        self.listening = None
-        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+        self.write_timer = None
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_ZERO)
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP with a JSON error, as every other mistake, unless another answer has begun."""
+        """Answer what is not HTTP with a JSON error, unless another response has begun."""
         body = json.dumps({"error": self.parser.refusal or msg}).encode()
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body))), ("Connection", "close")]
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -180,23 +171,22 @@ class Connection(H11Protocol):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
-    def give_up(self) -> None:
-        """Ends a connection on which nothing sensible came."""
-        self.timer = None
-        if not self.busy and not self.transport.is_closing():
-            self.transport.close()
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
-def mark_as_refused(app: ASGIApp) -> ASGIApp:
-    """Let an application know that a request came on a connection beyond the limit."""
+def _mark_as_refused(app: ASGIApp) -> ASGIApp:
+    """Let the middleware know that a request came on a connection beyond the limit."""
 
-    async def marked(scope: Scope, receive: Receive, send: Send) -> None:
+    async def mark_and_run(scope: Scope, receive: Receive, send: Send) -> None:
         scope[BEYOND_LIMIT] = True
         await app(scope, receive, send)
 
-    return marked
+    return mark_and_run
 
 
-def patient(seconds: float) -> type[Connection]:
-    """A connection that waits for so long."""
-    return type("Patient", (Connection,), {"patience": seconds})
+def make_protocol(timeout: float) -> type[TimeoutProtocol]:
+    """Return the protocol with a timeout in seconds."""
+    return type("Protocol", (TimeoutProtocol,), {"timeout": timeout})

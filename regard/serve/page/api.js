@@ -1,9 +1,9 @@
 /** Asks the service; whatever goes wrong is one kind of error. */
 
-import { key } from "./key.js";
+import { apiKey } from "./api_key.js";
 
 /** An answer that says no, or no answer at all. */
-export class Refused extends Error {
+export class RequestError extends Error {
   /**
    * @param {string} text
    * @param {number} status 0: there was no answer
@@ -27,7 +27,7 @@ export class Refused extends Error {
  * @typedef {{name: string, source: Named, target: Named, recipe: string | null, parameters: number | null,
  *   order: string[], attention: boolean, heads: number | null, layers: number | null,
  *   scores: Record<string, number | null>, steps: number, finished: boolean}} Model
- * @typedef {{text: string, source: string, target: string, model: string}} Asked
+ * @typedef {{text: string, source: string, target: string, model: string}} TextRequest
  * @typedef {{source: string[], target: string[], weights: number[][],
  *   tokens: {source: string[], target: string[], weights: number[][] | null}}} Alignment
  * @typedef {{translatedText: string, detectedLanguage?: {confidence: number, language: string},
@@ -53,20 +53,20 @@ const TOO_LONG = /request \(\d+\) exceeds text limit \((\d+)\)/;
  * @param {AbortSignal} [signal]
  */
 export async function send(path, body = null, signal = undefined) {
-  const sent = body ? posted({ ...(key() && { api_key: key() }), ...body }) : { headers: bearer() };
-  const answer = await whole(fetch(path, { ...sent, signal }), signal);
-  if (!answer.ok) throw await refusal(answer);
+  const sent = body ? makeBody({ ...(apiKey() && { api_key: apiKey() }), ...body }) : { headers: bearer() };
+  const answer = await readAnswer(fetch(path, { ...sent, signal }), signal);
+  if (!answer.ok) throw await makeError(answer);
   return answer;
 }
 
 /** The key, for what has no body to carry it. @returns {Record<string, string>} */
-const bearer = () => (key() ? { Authorization: `Bearer ${key()}` } : {});
+const bearer = () => (apiKey() ? { Authorization: `Bearer ${apiKey()}` } : {});
 
 /**
  * A body as JSON; as a form, where a file is in it.
  * @param {Record<string, any>} fields
  */
-function posted(fields) {
+function makeBody(fields) {
   if (!Object.values(fields).some((value) => value instanceof File))
     return { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(fields) };
   const form = new FormData();
@@ -78,15 +78,15 @@ function posted(fields) {
  * What an answer that says no has to say.
  * @param {Response} answer
  */
-async function refusal(answer) {
+async function makeError(answer) {
   const said = await answer.json().catch(() => null);
-  const text = typeof said?.error === "string" ? worded(said.error) : `The server answered ${answer.status}.`;
+  const text = typeof said?.error === "string" ? rephrase(said.error) : `The server answered ${answer.status}.`;
   const wait = Number.parseInt(answer.headers.get("Retry-After") ?? "", 10);
-  return new Refused(text, answer.status, Number.isNaN(wait) ? null : wait);
+  return new RequestError(text, answer.status, Number.isNaN(wait) ? null : wait);
 }
 
 /** What the service says to programs, for people. @param {string} error */
-function worded(error) {
+function rephrase(error) {
   const long = error.match(TOO_LONG);
   if (long) return tooLong(Number(long[1]));
   return error.replace(/^Invalid request: (.)/, (_, first) => first.toUpperCase());
@@ -100,7 +100,7 @@ export function tooLong(limit) {
 /** @param {string} path @param {Record<string, any> | null} [body] @param {AbortSignal} [signal] */
 async function json(path, body = null, signal = undefined) {
   const answer = await send(path, body, signal);
-  return whole(answer.json(), signal);
+  return readAnswer(answer.json(), signal);
 }
 
 /**
@@ -109,11 +109,11 @@ async function json(path, body = null, signal = undefined) {
  * @param {Promise<T>} reading
  * @param {AbortSignal} [signal]
  */
-export async function whole(reading, signal = undefined) {
+export async function readAnswer(reading, signal = undefined) {
   try {
     return await reading;
   } catch (error) {
-    throw signal?.aborted ? error : new Refused(WORST, 0);
+    throw signal?.aborted ? error : new RequestError(WORST, 0);
   }
 }
 
@@ -134,7 +134,7 @@ export const settings = () => json("frontend/settings");
 
 /**
  * A translation.
- * @param {Asked} asked
+ * @param {TextRequest} asked
  * @param {{alternatives?: number, alignment?: boolean}} more
  * @param {AbortSignal} signal
  * @returns {Promise<Translated>}
@@ -155,7 +155,7 @@ export async function translateFile(asked, signal) {
 
 /**
  * One decoding, step by step.
- * @param {Asked} asked
+ * @param {TextRequest} asked
  * @param {number} beam
  * @param {AbortSignal} signal
  * @returns {Promise<Trace>}
@@ -183,7 +183,7 @@ export const predictors = async () => (await json("v1/predictors")).predictors;
  * @param {string} model
  * @param {any} q
  * @param {AbortSignal} signal
- * @returns {Promise<{task: string, predictions: import("./predictions.js").Prediction[]}>}
+ * @returns {Promise<{task: string, predictions: import("./prediction_view.js").Prediction[]}>}
  */
 export const predict = (model, q, signal) => json("v1/predict", { model, q }, signal);
 

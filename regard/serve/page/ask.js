@@ -2,29 +2,29 @@
 
 import * as api from "./api.js";
 import { byId, make, option } from "./dom.js";
-import { bestScore, size } from "./facts.js";
-import { KeyField } from "./keyfield.js";
-import { Latest, debounced } from "./latest.js";
-import { Notice } from "./notice.js";
-import { QUESTIONS } from "./questions.js";
-import { shown } from "./predictions.js";
+import { bestScore, formatSize } from "./model_facts.js";
+import { ApiKeyField } from "./api_key_field.js";
+import { LatestRequest, debounce } from "./latest_request.js";
+import { ErrorBanner } from "./error_banner.js";
+import { QUESTIONS } from "./prediction_inputs.js";
+import { drawPrediction } from "./prediction_view.js";
 
-const notice = new Notice(byId("notice"));
+const notice = new ErrorBanner(byId("notice"));
 
 class Ask {
   /**
    * @param {api.Predictor[]} predictors
    * @param {api.Settings} settings
-   * @param {KeyField} keyField
+   * @param {ApiKeyField} apiKeyField
    */
-  constructor(predictors, settings, keyField) {
+  constructor(predictors, settings, apiKeyField) {
     this.predictors = predictors;
-    this.keyField = keyField;
-    this.latest = new Latest();
+    this.apiKeyField = apiKeyField;
+    this.latest = new LatestRequest();
     this.select = byId("model");
     this.form = byId("form");
     this.answer = byId("answer");
-    this.typed = debounced(() => this.ask(), settings.frontendTimeout);
+    this.typed = debounce(() => this.ask(), settings.frontendTimeout);
     this.select.replaceChildren(...predictors.map(({ name }) => option([name, name])));
     this.select.addEventListener("change", () => this.#begin());
     this.form.addEventListener("input", () => this.typed.later());
@@ -32,8 +32,8 @@ class Ask {
       event.preventDefault();
       this.typed.now();
     });
-    keyField.typed = () => notice.clear();
-    keyField.taken = () => this.typed.now();
+    apiKeyField.typed = () => notice.clear();
+    apiKeyField.taken = () => this.typed.now();
     this.#begin();
   }
 
@@ -55,14 +55,14 @@ class Ask {
   async ask() {
     const signal = this.latest.start();
     notice.clear();
-    if (this.keyField.missing) return notice.tell(this.keyField.missing);
+    if (this.apiKeyField.missing) return notice.tell(this.apiKeyField.missing);
     const asked = await this.question.asked();
     if (signal.aborted) return;
     if (asked === null) return this.answer.replaceChildren();
     this.answer.setAttribute("aria-busy", "true");
     try {
       const { task, predictions } = await api.predict(this.predictor.name, asked, signal);
-      if (!signal.aborted) this.answer.replaceChildren(...predictions.flatMap((made) => shown(task, made, asked)));
+      if (!signal.aborted) this.answer.replaceChildren(...predictions.flatMap((made) => drawPrediction(task, made, asked)));
     } catch (error) {
       if (!signal.aborted) notice.show(error, () => this.ask());
     } finally {
@@ -75,7 +75,7 @@ class Ask {
 function facts({ name, task, recipe, parameters, scores }) {
   const best = bestScore(scores);
   byId("facts").replaceChildren(
-    [`task: ${task}`, recipe !== name && recipe, size(parameters), best && `dev ${best}`].filter(Boolean).join(" · "),
+    [`task: ${task}`, recipe !== name && recipe, formatSize(parameters), best && `dev ${best}`].filter(Boolean).join(" · "),
   );
 }
 
@@ -84,10 +84,10 @@ async function start() {
   notice.clear();
   try {
     const settings = await api.settings();
-    const keyField = new KeyField(settings);
-    keyField.typed = () => notice.clear();
-    keyField.taken = () => enter(settings, keyField);
-    await enter(settings, keyField);
+    const apiKeyField = new ApiKeyField(settings);
+    apiKeyField.typed = () => notice.clear();
+    apiKeyField.taken = () => enter(settings, apiKeyField);
+    await enter(settings, apiKeyField);
   } catch (error) {
     notice.show(error, start);
   }
@@ -95,18 +95,18 @@ async function start() {
 
 /**
  * @param {api.Settings} settings
- * @param {KeyField} keyField
+ * @param {ApiKeyField} apiKeyField
  */
-async function enter(settings, keyField) {
-  if (keyField.missing) return notice.tell(keyField.missing);
+async function enter(settings, apiKeyField) {
+  if (apiKeyField.missing) return notice.tell(apiKeyField.missing);
   try {
     const [predictors, models] = await Promise.all([api.predictors(), api.models()]);
     byId("main").classList.remove("waiting");
     for (const link of document.querySelectorAll('[data-for="translate"]')) link.toggleAttribute("hidden", !models.length);
     if (!predictors.length) return byId("form").replaceChildren(make("p", { class: "hint" }, NOBODY));
-    new Ask(predictors, settings, keyField);
+    new Ask(predictors, settings, apiKeyField);
   } catch (error) {
-    notice.show(error, () => enter(settings, keyField));
+    notice.show(error, () => enter(settings, apiKeyField));
   }
 }
 

@@ -2,12 +2,12 @@
 
 import { description } from "./api.js";
 import { byId, make } from "./dom.js";
-import { Notice } from "./notice.js";
-import { kind, resolved, sample } from "./schema.js";
-import { table } from "./table.js";
+import { ErrorBanner } from "./error_banner.js";
+import { kind, resolveSchema, sample } from "./openapi_schema.js";
+import { table } from "./data_table.js";
 
 /**
- * @typedef {import("./schema.js").Schema} Schema
+ * @typedef {import("./openapi_schema.js").Schema} Schema
  * @typedef {{name: string, kind: string, required: boolean, text: string}} Field
  * @typedef {{method: string, path: string, operation: Schema}} Route
  */
@@ -15,7 +15,7 @@ import { table } from "./table.js";
 const JSON_KIND = "application/json";
 const LINE = " \\\n"; // goes on in the next line, says a shell
 
-const notice = new Notice(byId("notice"));
+const notice = new ErrorBanner(byId("notice"));
 
 /** Asks for the description and writes it out. */
 async function start() {
@@ -92,7 +92,7 @@ function parameters(operation, description) {
 function asked(operation, description) {
   const content = operation.requestBody?.content ?? {};
   const schema = (content[JSON_KIND] ?? content["multipart/form-data"])?.schema;
-  return schema && resolved(schema, description);
+  return schema && resolveSchema(schema, description);
 }
 
 /** @param {Schema} operation @param {Schema} description @returns {Field[]} */

@@ -1,4 +1,4 @@
-"""Files that are translated whole."""
+"""Routes to translate whole documents, and to download them."""
 
 from __future__ import annotations
 
@@ -15,71 +15,53 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from regard.documents import DOCUMENT_EXTENSIONS, DocumentLimits, strip_placeholder_tags
-from regard.serve.access.api_keys import Key
-from regard.serve.access.rate_limit import price
+from regard.serve.access.api_keys import ApiKey
+from regard.serve.access.rate_limit import count_requests
+from regard.serve.engine.thread_pool import run_in_loop
 from regard.serve.http import schemas
-from regard.serve.http.errors import Refusal
-from regard.serve.http.schemas import refused
-from regard.serve.language import AUTO, written
+from regard.serve.http.errors import HTTPError
+from regard.serve.http.schemas import describe_request
+from regard.serve.language import AUTO, public_code
 from regard.serve.service import Service
 from regard.translate import Options, describe_unaligned_tags, describe_untranslated
 
-AT_ONCE = 100  # texts of a file that wait together
-FAR_TOO_LONG = 50  # times the limit: how long a text would be without tags is not told
-DETECTED = 1_000_000  # characters of a file, with tags, that its language is detected from
-TAGS = 500_000  # of a file: about half a gigabyte of memory
-NAME = 100  # letters of a file's name that are kept
-FORM = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["file", "source", "target"],
-                "properties": {
-                    "file": {"type": "string", "format": "binary"},
-                    "source": {"type": "string"},
-                    "target": {"type": "string"},
-                    "api_key": {"type": "string"},
-                },
-            }
-        }
-    },
-}
+TEXTS_AT_ONCE = 100  # texts of a document that wait together
+MAX_STRIPPED = 50  # times the limit: of longer texts, the length without tags is not computed
+DETECTION_CHARACTERS = 1_000_000  # of a document, with tags, that its language is detected from
+MAX_TAGS = 500_000  # of a document: about half a gigabyte of memory
+MAX_NAME = 100  # characters that are kept of a file's name
 
 
-def router(service: Service) -> APIRouter:
-    """The routes for files."""
-    routes, shelf = APIRouter(tags=["LibreTranslate"]), service.shelf
+def make_router(service: Service) -> APIRouter:
+    """Make the routes."""
+    routes, store = APIRouter(tags=["LibreTranslate"]), service.file_store
 
     @routes.post(
         "/translate_file",
-        response_model=schemas.File,
-        responses=refused(),
-        openapi_extra={"requestBody": FORM},
+        response_model=schemas.TranslatedFile,
+        **describe_request(schemas.FileRequest, (schemas.MULTIPART,)),
     )
     async def translate_file(request: Request) -> Response:
-        """Translate a document; the answer says where the translation can be fetched."""
-        fields, key = await service.hear(request)
+        """Translate a document; the response has the URL of the translation."""
+        values, key = await service.authorize(request)
         if not service.settings.files:
-            raise Refusal("Files translation are disabled on this server.", 403)
-        file = fields.file("file")
-        source, target = fields.text("source"), fields.text("target")
-        name = plain_name(file)
-        content = await file.read()
-        await file.close()  # and with it what lies on the disk of a large one
+            raise HTTPError("Files translation are disabled on this server.", 403)
+        parameters = schemas.validate(schemas.FileRequest, values)
+        name = _make_safe_name(parameters.file)
+        content = await parameters.file.read()
+        await parameters.file.close()  # deletes the temporary file of a large one
         if not content:
-            raise Refusal("Invalid request: empty file")
+            raise HTTPError("Invalid request: empty file")
         if PurePosixPath(name).suffix.lower() not in DOCUMENT_EXTENSIONS:
-            raise Refusal("Invalid request: file format not supported")
-        pair = service.codes(source, target)
-        owner = service.client(request, key)
-        shelf.check(owner, len(content))  # its translation will be about as long
+            raise HTTPError("Invalid request: file format not supported")
+        source, target = service.parse_languages(parameters.source, parameters.target)
+        client = service.identify_client(request, key)
+        store.check_capacity(client, len(content))  # the translation will be about as long
         warnings: list[str] = []
-        made = await whole(service, pair, name, content, key, owner, warnings)
-        place = await shelf.put(owner, renamed(name, *pair), made)
-        answer: dict[str, Any] = {"translatedFileUrl": f"{service.base(request)}download_file/{place}"}
-        return JSONResponse(answer | ({"warnings": warnings} if warnings else {}))
+        translated = await _translate_document(service, (source, target), name, content, key, client, warnings)
+        stored = await store.add(client, _name_translation(name, source, target), translated)
+        response: dict[str, Any] = {"translatedFileUrl": f"{service.get_base_url(request)}download_file/{stored}"}
+        return JSONResponse(response | ({"warnings": warnings} if warnings else {}))
 
     @routes.get(
         "/download_file/{name}",
@@ -87,8 +69,8 @@ def router(service: Service) -> APIRouter:
         responses={404: {"model": schemas.Error, "description": "Not there, or no longer."}},
     )
     async def download_file(name: str) -> Response:
-        """A translated document."""
-        path = shelf.get(name)
+        """Download a translated document."""
+        path = store.find(name)
         if path is None:
             raise HTTPException(404)
         return FileResponse(path, media_type="application/octet-stream", filename=name.partition(".")[2])
@@ -96,74 +78,75 @@ def router(service: Service) -> APIRouter:
     return routes
 
 
-async def whole(
+async def _translate_document(
     service: Service,
-    pair: tuple[str, str],
+    languages: tuple[str, str],
     name: str,
     content: bytes,
-    key: Key | None,
+    key: ApiKey | None,
     client: str,
     warnings: list[str],
 ) -> bytes:
-    """A document, read and written in a process of its own; its texts are decoded together with what others ask for.
+    """Translate a document in a process of its own; its texts are decoded in batches with those of other requests.
 
     Each 1,000 characters begun count as a request of the client; the first was counted when the document came.
-    Sentences on texts without a translation and on tags without an alignment are appended to `warnings`.
-    They are also what its language is guessed by: in the bytes there is more markup than language, or a zip file.
+    The language is detected from the texts, not from the bytes of the document. Warnings about texts without
+    translation and tags without alignment are appended to `warnings`.
     """
-    if pair[0] != AUTO:
-        service.route(*pair)  # refused before anything is read
-    loop, gone = asyncio.get_running_loop(), threading.Event()
+    if languages[0] != AUTO:
+        service.find_route(*languages)  # refused before anything is read
+    loop, is_cancelled = asyncio.get_running_loop(), threading.Event()
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
     async def charge(cost: int) -> None:
-        service.limits.spend(client, 0, service.allowed(key), by_length=cost - 1, counted=1)
+        service.rate_limiter.consume(client, 0, service.make_quota(key), by_length=cost - 1, counted=1)
 
     def translate(texts: Sequence[str]) -> list[str]:
-        made: list[str] = []
-        check_text_lengths(service, texts, key)
-        if (cost := price(sum(map(len, texts)))) > 1:
-            service.asking(charge(cost), loop)
-        plain = map(strip_placeholder_tags, take_characters(texts, DETECTED) if pair[0] == AUTO else ())
-        spoken, wanted, _ = service.languages(*pair, list(plain))
-        route = service.route(spoken, wanted)
+        translated: list[str] = []
+        _check_text_lengths(service, texts, key)
+        if (cost := count_requests(sum(map(len, texts)))) > 1:
+            run_in_loop(charge(cost), loop)
+        sample = _take_characters(texts, DETECTION_CHARACTERS) if languages[0] == AUTO else ()
+        source, target, _ = service.find_languages(*languages, list(map(strip_placeholder_tags, sample)))
+        route = service.find_route(source, target)
         unaligned = untranslated = 0
-        for start in range(0, len(texts), AT_ONCE):
-            if gone.is_set():
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            if is_cancelled.is_set():
                 raise CancelledError
-            asked = service.translate(texts[start : start + AT_ONCE], route, options)
-            some = service.asking(asked, loop)
-            made += [one.text for one in some]
-            unaligned += sum(one.unaligned_tags > 0 for one in some)
-            untranslated += sum(one.untranslated > 0 for one in some)
+            part = run_in_loop(service.translate(texts[start : start + TEXTS_AT_ONCE], route, options), loop)
+            translated += [one.text for one in part]
+            unaligned += sum(one.unaligned_tags > 0 for one in part)
+            untranslated += sum(one.untranslated > 0 for one in part)
         if unaligned:
             warnings.append(describe_unaligned_tags(unaligned, len(texts)))
         if untranslated:
             warnings.append(describe_untranslated(untranslated, len(texts)))
-        return made
+        return translated
 
     limit = service.settings.file_limit
-    limits = DocumentLimits(total_bytes=5 * limit, text_bytes=limit, tags=TAGS)
-    languages = written(pair[0]), written(pair[1])  # `auto` is no language: nothing differs from it
+    limits = DocumentLimits(total_bytes=5 * limit, text_bytes=limit, tags=MAX_TAGS)
+    source, target = map(public_code, languages)  # the document may declare other ones; none differs from `auto`
     try:
-        return await service.documents.translate(name, content, translate, limits, warnings.append, languages)
+        return await service.document_pool.translate(
+            name, content, translate, limits, warnings.append, (source, target)
+        )
     finally:
-        gone.set()
+        is_cancelled.set()
 
 
-def check_text_lengths(service: Service, texts: Sequence[str], key: Key | None) -> None:
-    """Refuse longer texts than are taken, entities and numbered tags counted: they are decoded with them.
+def _check_text_lengths(service: Service, texts: Sequence[str], key: ApiKey | None) -> None:
+    """Refuse longer texts than the limit, entities and numbered tags counted: they are decoded with them.
 
     Their removal takes long, and none is needed to refuse a text; only the message says if it is too long without them.
     """
-    longest, limit = max(texts, key=len, default=""), service.char_limit(key)
-    if 0 <= limit < len(longest) <= FAR_TOO_LONG * limit:
+    longest, limit = max(texts, key=len, default=""), service.get_char_limit(key)
+    if 0 <= limit < len(longest) <= MAX_STRIPPED * limit:
         service.check_lengths([strip_placeholder_tags(longest)], key, "a text of the file")
     service.check_lengths(texts, key, "a text of the file with entities and numbered tags")
 
 
-def take_characters(texts: Sequence[str], characters: int) -> Iterator[str]:
-    """Return the first texts, as many as have so many characters together, but at least one."""
+def _take_characters(texts: Sequence[str], characters: int) -> Iterator[str]:
+    """Yield the first texts, as many as have so many characters together, but at least one."""
     for text in texts:
         yield text
         characters -= len(text)
@@ -171,14 +154,14 @@ def take_characters(texts: Sequence[str], characters: int) -> Iterator[str]:
             return
 
 
-def renamed(name: str, source: str, target: str) -> str:
-    """What its translation is called: `a.docx` and `a.en.docx` both become `a.de.docx`."""
+def _name_translation(name: str, source: str, target: str) -> str:
+    """Return the name of a translation: `a.docx` and `a.en.docx` both become `a.de.docx`."""
     path = PurePosixPath(name)
-    return f"{path.stem.removesuffix(f'.{written(source)}')}.{written(target)}{path.suffix}"
+    return f"{path.stem.removesuffix(f'.{public_code(source)}')}.{public_code(target)}{path.suffix}"
 
 
-def plain_name(file: UploadFile) -> str:
-    """What a file is called, without the folders it is said to lie in, in letters that do no harm."""
+def _make_safe_name(file: UploadFile) -> str:
+    """Return the name of a file without folders, with other characters than letters, digits and ._- replaced."""
     name = (file.filename or "").replace("\\", "/").rpartition("/")[2]
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
-    return safe[-NAME:].lstrip(".") or "file"
+    return safe[-MAX_NAME:].lstrip(".") or "file"

@@ -1,4 +1,4 @@
-"""The routes that LibreTranslate's clients know."""
+"""Routes of LibreTranslate's API: translate, detect, languages, suggest, health and the settings of a page."""
 
 from __future__ import annotations
 
@@ -12,184 +12,192 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from regard.documents import list_supported_extensions
-from regard.serve.engine.models import Served
+from regard.serve.engine.models import TranslationModel
 from regard.serve.http import schemas
-from regard.serve.http.errors import Refusal
-from regard.serve.http.request import Fields, encode_json, numbers
-from regard.serve.http.schemas import asked
-from regard.serve.language import AUTO, Guess, name, written
-from regard.serve.service import Service, find_texts_with_words
+from regard.serve.http.errors import HTTPError
+from regard.serve.http.schemas import describe_request, encode_json, round_weights
+from regard.serve.language import AUTO, Detection, display_name, public_code
+from regard.serve.service import Service, find_texts_with_letters
 from regard.translate import Options, Translation, describe_unaligned_tags, describe_untranslated
 
 FORMATS = ("text", "html")
-WEIGHTS = 500**2  # of attention that one answer may hold
-ENOUGH = 100_000_000  # bytes of suggestions
+MAX_WEIGHTS = 500**2  # of alignments in one response
+MAX_SUGGESTIONS = 100_000_000  # bytes of their file
 
 
-def router(service: Service) -> APIRouter:
-    """All of them."""
-    routes, one_at_a_time = APIRouter(tags=["LibreTranslate"]), asyncio.Lock()
+def make_router(service: Service) -> APIRouter:
+    """Make the routes."""
+    routes, suggestion_lock = APIRouter(tags=["LibreTranslate"]), asyncio.Lock()
 
-    @routes.post("/translate", response_model=schemas.Translated, **asked(schemas.TranslateRequest))
+    @routes.post("/translate", response_model=schemas.Translated, **describe_request(schemas.TranslateRequest))
     async def translate(request: Request) -> Response:
         """Translate text, or a list of texts."""
-        fields, key = await service.hear(request)
-        texts, several = fields.texts("q")
-        source, target = fields.text("source"), fields.text("target")
-        alternatives = others(service, fields)
+        # 1. The request: key, rate limits, parameters and sizes.
+        parameters, key = await service.authorize_and_read(request, schemas.TranslateRequest)
+        texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
+        alternatives, limit = max(0, parameters.alternatives), service.settings.alternatives_limit
+        if 0 <= limit < alternatives:
+            raise HTTPError(f"Invalid request: alternatives parameter must be <= {limit}")
         service.check_sizes(texts, key)
-        spoken, wanted, guess = await service.run_on_texts(texts, service.languages, source, target, texts)
-        form = fields.text("format", "text")
-        if form not in FORMATS:
-            raise Refusal(f"{form} format is not supported")
-        lost = guess is not None and not await service.run_on_texts(texts, find_texts_with_words, texts)
-        route = [] if lost else chosen(service, fields.text("model", ""), spoken, wanted)
-        aligned = fields.flag("alignment")
-        if aligned and sum(len(text.split(maxsplit=math.isqrt(WEIGHTS))) ** 2 for text in texts) > WEIGHTS:
-            raise Refusal(f"Invalid request: alignment is given for up to {math.isqrt(WEIGHTS)} words at a time")
-        n_best = 1 + (alternatives if form == "text" else 0)
+        # 2. The languages, and the models between them; none if the texts have no letters.
+        source, target, detection = await service.run_on_texts(
+            texts, service.find_languages, parameters.source, parameters.target, texts
+        )
+        if parameters.format not in FORMATS:
+            raise HTTPError(f"{parameters.format} format is not supported")
+        is_empty = detection is not None and not await service.run_on_texts(texts, find_texts_with_letters, texts)
+        route = [] if is_empty else _select_models(service, parameters.model, source, target)
+        # 3. The translation, in batches with other requests.
+        is_html = parameters.format == "html"
+        if parameters.alignment and _count_weights(texts) > MAX_WEIGHTS:
+            raise HTTPError(f"Invalid request: alignment is given for up to {math.isqrt(MAX_WEIGHTS)} words at a time")
+        n_best = 1 + (0 if is_html else alternatives)
         beam = max(service.settings.beam, n_best)
-        options = Options(beam=beam, n_best=n_best, tags=form == "html", alignments=aligned)
-        made = await service.translate(texts, route, options)
-        body = await asyncio.to_thread(lambda: encode_json(answer(made, several, guess, alternatives, aligned)))
+        options = Options(beam=beam, n_best=n_best, tags=is_html, alignments=parameters.alignment)
+        translations = await service.translate(texts, route, options)
+        # 4. The response.
+        body = await asyncio.to_thread(
+            lambda: encode_json(make_response(translations, parameters, detection, alternatives))
+        )
         return Response(body, media_type="application/json")
 
-    @routes.post("/detect", response_model=list[schemas.Detected], **asked(schemas.DetectRequest))
+    @routes.post("/detect", response_model=list[schemas.DetectedLanguage], **describe_request(schemas.DetectRequest))
     async def detect(request: Request) -> Response:
-        """Tell which language a text is in."""
-        fields, key = await service.hear(request)
-        texts, _ = fields.texts("q")
+        """Detect the language of a text."""
+        parameters, key = await service.authorize_and_read(request, schemas.DetectRequest)
+        texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         service.check_sizes(texts, key)
-        found = await service.run_on_texts(texts, service.detect, "\n".join(texts))
-        return JSONResponse([detected(guess) for guess in found])
+        detections = await service.run_on_texts(texts, service.detect, "\n".join(texts))
+        return JSONResponse([_detection_to_json(detection) for detection in detections])
 
     @routes.get("/languages", response_model=list[schemas.Language])
     async def languages() -> Response:
-        """The languages that are served, and what each can be translated to."""
-        fleet = service.fleet
+        """List the languages that are served, and what each can be translated to."""
         return JSONResponse(
             [
-                {
-                    "code": written(language),
-                    "name": name(language),
-                    "targets": [written(target) for target in fleet.targets(language)],
-                }
-                for language in fleet.languages
+                {**name_language(code), "targets": list(map(public_code, service.models.list_targets(code)))}
+                for code in service.models.languages
             ]
         )
 
     @routes.get("/health", response_model=schemas.Status)
     async def health() -> Response:
-        """Whether the service is alive."""
+        """Tell that the service is alive."""
         return JSONResponse({"status": "ok"})
 
     @routes.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
-        """What a page needs to know."""
-        return frontend(service)
+        """Return the settings for a web page."""
+        return _make_page_settings(service)
 
-    @routes.post("/suggest", response_model=schemas.Success, **asked(schemas.SuggestRequest))
+    @routes.post("/suggest", response_model=schemas.Success, **describe_request(schemas.SuggestRequest))
     async def suggest(request: Request) -> Response:
-        """Keep a better translation that somebody suggests."""
-        fields, key = await service.hear(request)
-        place = service.settings.suggestions
-        if place is None:
-            raise Refusal("Suggestions are disabled on this server.", 403)
-        q, s, source, target = (fields.text(name) for name in ("q", "s", "source", "target"))
-        service.check_sizes([q, s], key)
-        spoken, wanted, _ = await service.run_on_texts([q], service.languages, source, target, [q])
-        async with one_at_a_time:
-            await asyncio.to_thread(keep, place, {spoken: q, wanted: s})
+        """Store a better translation."""
+        values, key = await service.authorize(request)
+        path = service.settings.suggestions
+        if path is None:
+            raise HTTPError("Suggestions are disabled on this server.", 403)
+        suggestion = schemas.validate(schemas.SuggestRequest, values)
+        texts = [suggestion.q, suggestion.s]
+        service.check_sizes(texts, key)
+        source, target, _ = await service.run_on_texts(
+            texts, service.find_languages, suggestion.source, suggestion.target, texts[:1]
+        )
+        async with suggestion_lock:
+            await asyncio.to_thread(_append_suggestion, path, {source: suggestion.q, target: suggestion.s})
         return JSONResponse({"success": True})
 
     return routes
 
 
-def keep(place: Path, pair: dict[str, str]) -> None:
-    """Adds a pair to a file that `regard train` reads; one that has grown too large takes no more."""
-    if place.exists() and place.stat().st_size > ENOUGH:
-        raise Refusal("No more suggestions are kept on this server.", 403)
-    with place.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(pair, ensure_ascii=False) + "\n")
+def _count_weights(texts: list[str]) -> int:
+    """Return about how many weights the alignments of the texts have."""
+    return sum(len(text.split(maxsplit=math.isqrt(MAX_WEIGHTS))) ** 2 for text in texts)
 
 
-def others(service: Service, fields: Fields) -> int:
-    """How many other translations are asked for."""
-    count, limit = max(0, fields.number("alternatives", 0)), service.settings.alternatives_limit
-    if 0 <= limit < count:
-        raise Refusal(f"Invalid request: alternatives parameter must be <= {limit}")
-    return count
-
-
-def chosen(service: Service, name: str, spoken: str, target: str) -> list[Served]:
-    """The way through the models; one that is named is gone through alone."""
+def _select_models(service: Service, name: str, source: str, target: str) -> list[TranslationModel]:
+    """Return the models that translate one after the other; a model that is named translates alone."""
     if not name:
-        return service.route(spoken, target)
-    served = service.named(name)
-    if (served.source, served.target) != (spoken, target):
-        raise Refusal(f"the model {name!r} translates from {served.source} to {served.target}")
-    return [served]
+        return service.find_route(source, target)
+    model = service.models.get(name)
+    if (model.source, model.target) != (source, target):
+        raise HTTPError(f"the model {name!r} translates from {model.source} to {model.target}")
+    return [model]
 
 
-def answer(
-    made: list[Translation], several: bool, guess: Guess | None, alternatives: int, aligned: bool
+def make_response(
+    translations: list[Translation],
+    parameters: schemas.TranslateRequest,
+    detection: Detection | None = None,
+    alternatives: int = 0,
 ) -> dict[str, Any]:
-    """The answer to a request for translations."""
+    """Build the response to a translation request; its values are lists if the request has a list."""
 
-    def shaped(each: list[Any]) -> Any:
-        return each if several else each[0]
+    def shape(values: list[Any]) -> Any:
+        return values if isinstance(parameters.q, list) else values[0]
 
-    found: dict[str, Any] = {"translatedText": shaped([one.text for one in made])}
-    if guess is not None:
-        found["detectedLanguage"] = shaped([detected(guess)] * len(made))
+    response: dict[str, Any] = {"translatedText": shape([one.text for one in translations])}
+    if detection is not None:
+        response["detectedLanguage"] = shape([_detection_to_json(detection)] * len(translations))
     if alternatives:
-        found["alternatives"] = shaped([distinct(one)[:alternatives] for one in made])
-    if aligned:
-        found["alignment"] = shaped([look(one) for one in made])
-    warnings = []
-    if unaligned := sum(one.unaligned_tags > 0 for one in made):
-        warnings.append(describe_unaligned_tags(unaligned, len(made)))
-    if untranslated := sum(one.untranslated > 0 for one in made):
-        warnings.append(describe_untranslated(untranslated, len(made)))
-    if warnings:
-        found["warnings"] = warnings
-    return found
+        response["alternatives"] = shape([_list_alternatives(one)[:alternatives] for one in translations])
+    if parameters.alignment:
+        response["alignment"] = shape([_alignment_to_json(one) for one in translations])
+    if warnings := _describe_problems(translations):
+        response["warnings"] = warnings
+    return response
 
 
-def distinct(made: Translation) -> list[str]:
-    """The other translations, each once, none of them empty or the first again."""
-    seen = dict.fromkeys(other.text for other in made.alternatives)
-    return [text for text in seen if text.strip() and text != made.text]
+def _describe_problems(translations: list[Translation]) -> list[str]:
+    """Return warnings about tags without alignment, and about sentences without translation."""
+    unaligned = sum(one.unaligned_tags > 0 for one in translations)
+    untranslated = sum(one.untranslated > 0 for one in translations)
+    warnings = [describe_unaligned_tags(unaligned, len(translations))] if unaligned else []
+    return warnings + ([describe_untranslated(untranslated, len(translations))] if untranslated else [])
 
 
-def look(made: Translation) -> dict[str, Any] | None:
-    """Where the model looked; None where nobody can tell."""
-    alignment = made.alignment
+def _list_alternatives(translation: Translation) -> list[str]:
+    """Return the other translations, each once, none of them empty or the same as the first."""
+    texts = dict.fromkeys(other.text for other in translation.alternatives)
+    return [text for text in texts if text.strip() and text != translation.text]
+
+
+def _alignment_to_json(translation: Translation) -> dict[str, Any] | None:
+    """Return alignment and attention; None if the model has no attention."""
+    alignment = translation.alignment
     if alignment is None:
         return None
-    weights = None if made.attention is None else [numbers(row) for row in made.attention]
+    attention = translation.attention
+    weights = None if attention is None else [round_weights(row) for row in attention]
     return {
         "source": alignment.source,
         "target": alignment.target,
         "pairs": [list(pair) for pair in alignment.pairs],
-        "weights": [numbers(row) for row in alignment.soft],
-        "tokens": {"source": made.source_tokens, "target": made.tokens, "weights": weights},
+        "weights": [round_weights(row) for row in alignment.soft],
+        "tokens": {"source": translation.source_tokens, "target": translation.tokens, "weights": weights},
     }
 
 
-def detected(guess: Guess) -> dict[str, Any]:
-    """A guess, as an answer has it."""
-    return {"confidence": guess.confidence, "language": written(guess.language)}
+def _detection_to_json(detection: Detection) -> dict[str, Any]:
+    return {"confidence": detection.confidence, "language": public_code(detection.language)}
 
 
-def frontend(service: Service) -> dict[str, Any]:
-    """The settings that a page asks for."""
-    settings, fleet = service.settings, service.fleet
-    source, target = next(iter(fleet.pairs), (AUTO, "en"))
+def name_language(code: str) -> dict[str, Any]:
+    """Return code and name of a language, as responses have them."""
+    return {"code": public_code(code), "name": display_name(code)}
 
-    def named(language: str) -> dict[str, str]:
-        return {"code": written(language), "name": name(language)}
 
+def _append_suggestion(path: Path, pair: dict[str, str]) -> None:
+    """Append a pair to a file that `regard train` reads, unless the file has grown too large."""
+    if path.exists() and path.stat().st_size > MAX_SUGGESTIONS:
+        raise HTTPError("No more suggestions are kept on this server.", 403)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(pair, ensure_ascii=False) + "\n")
+
+
+def _make_page_settings(service: Service) -> dict[str, Any]:
+    settings = service.settings
+    source, target = next(iter(service.models.pairs), (AUTO, "en"))
     return {
         "alternativesLimit": settings.alternatives_limit,
         "apiKeys": settings.keys is not None,
@@ -200,7 +208,7 @@ def frontend(service: Service) -> dict[str, Any]:
         "frontendTimeout": 500,
         "keyLink": settings.key_link,
         "keyRequired": settings.require_key,
-        "language": {"source": named(source), "target": named(target)},
+        "language": {"source": name_language(source), "target": name_language(target)},
         "suggestions": settings.suggestions is not None,
         "supportedFilesFormat": list_supported_extensions(),
     }

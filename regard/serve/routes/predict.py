@@ -1,4 +1,4 @@
-"""The routes to models that do something else than translate."""
+"""Routes to models of other tasks: tagging, classification, reading, captioning, prediction of series."""
 
 from __future__ import annotations
 
@@ -7,72 +7,99 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from regard.serve.engine.models import PredictionModel, get_prediction_model, summarize_served_run
 from regard.serve.http import schemas
-from regard.serve.http.errors import Refusal, missing
-from regard.serve.http.request import encode_json, sound
-from regard.serve.http.schemas import asked, refused
+from regard.serve.http.errors import HTTPError
+from regard.serve.http.request import replace_surrogates
+from regard.serve.http.schemas import describe_errors, describe_request, encode_json, round_weights
 from regard.serve.service import Service
+from regard.tasks.base import Prediction
 
-IMAGE = "image"  # whose size the limit of the body bounds, and not that of a text
+IMAGE = "image"  # its size is limited by that of the body, not of a text
+MAX_DEPTH = 4  # of nested inputs
 
 
-def router(service: Service) -> APIRouter:
-    """All of them."""
+def make_router(service: Service) -> APIRouter:
+    """Make the routes."""
     routes = APIRouter(prefix="/v1", tags=["regard"])
 
-    @routes.get("/predictors", response_model=schemas.Predictors, responses=refused())
+    @routes.get("/predictors", response_model=schemas.Predictors, responses=describe_errors())
     async def predictors(request: Request) -> Response:
-        """The models that tag, classify, read or caption."""
-        await service.enter(request)
-        found = [await service.reports(hand.described) for hand in service.crew.hands.values()]
-        return JSONResponse({"predictors": found})
+        """List the models that tag, classify, read or caption."""
+        await service.authorize_without_body(request)
+        listed = [await service.file_pool(describe_run, model) for model in service.predictors.values()]
+        return JSONResponse({"predictors": listed})
 
-    @routes.post("/predict", response_model=schemas.Predicted, **asked(schemas.PredictRequest, forms=False))
+    @routes.post(
+        "/predict", response_model=schemas.Predicted, **describe_request(schemas.PredictRequest, (schemas.JSON,))
+    )
     async def predict(request: Request) -> Response:
-        """What a model makes of one input, or of several, and where it looked."""
-        fields, key = await service.hear(request)
-        hand = service.crew.named(fields.text("model", ""))
-        given = fields.values.get("q")
-        if given is None:
-            raise missing("q")
+        """Predict for one input, or for several, and return the attention."""
+        parameters, key = await service.authorize_and_read(request, schemas.PredictRequest)
+        model = get_prediction_model(service.predictors, parameters.model)
 
         def check_inputs() -> list[Any]:
-            several = [whole(one) for one in (given if isinstance(given, list) else [given])]
-            service.check_sizes([spoken(one) for one in several], key)
-            return several
-
-        several = await service.texts(check_inputs)
+            inputs = parameters.q if isinstance(parameters.q, list) else [parameters.q]
+            cleaned = [_clean_json(value) for value in inputs]
+            service.check_sizes(list(map(_join_texts, cleaned)), key)
+            return cleaned
 
         def predict_as_json() -> bytes:
-            made = hand.predict(several)
-            return encode_json({"model": hand.name, "task": hand.task, "predictions": made})
+            predictions = list(map(_prediction_to_json, model.predict(inputs)))
+            return encode_json({"model": model.name, "task": model.task, "predictions": predictions})
 
-        return Response(await service.crew.work(predict_as_json), media_type="application/json")
+        inputs = await service.text_pool(check_inputs)
+        return Response(await service.prediction_pool(predict_as_json), media_type="application/json")
 
     return routes
 
 
-def whole(value: Any) -> Any:
-    """What JSON held, with text that can be written; nested no deeper than any input is."""
-
-    def cleaned(part: Any, depth: int) -> Any:
-        if depth > 4:
-            raise Refusal("Invalid request: q parameter is nested too deeply")
-        if isinstance(part, str):
-            return sound(part)
-        if isinstance(part, list):
-            return [cleaned(one, depth + 1) for one in part]
-        if isinstance(part, dict):
-            return {sound(name): cleaned(one, depth + 1) for name, one in part.items()}
-        return part
-
-    return cleaned(value, 0)
+def describe_run(model: PredictionModel) -> dict[str, Any]:
+    """Describe a model by the summary of its run."""
+    summary = summarize_served_run(model.folder)
+    best = summary.best
+    return {
+        "name": model.name,
+        "task": model.task,
+        "recipe": summary.recipe,
+        "parameters": summary.parameters,
+        "scores": {best.measure: best.score, "loss": best.loss} if best else {},
+        "steps": summary.steps,
+        "finished": summary.finished,
+    }
 
 
-def spoken(value: Any) -> str:
-    """All text of an input, to be measured."""
-    if isinstance(value, dict):
-        return "".join(spoken(part) for name, part in value.items() if name != IMAGE)
+def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
+    lines = [
+        {
+            "label": line.label,
+            "words": list(line.words),
+            "weights": round_weights(line.weights),
+            "weight": line.weight,
+            "darkest": line.darkest_weight,
+        }
+        for line in prediction.make_attention_lines()
+    ]
+    return {"text": prediction.to_text(), **prediction.to_dict(), "looks": lines}
+
+
+def _clean_json(value: Any, depth: int = 0) -> Any:
+    """Replace lone surrogates in the texts of an input, and refuse one that is nested too deeply."""
+    if depth > MAX_DEPTH:
+        raise HTTPError("Invalid request: q parameter is nested too deeply")
+    if isinstance(value, str):
+        return replace_surrogates(value)
     if isinstance(value, list):
-        return "".join(map(spoken, value))
+        return [_clean_json(part, depth + 1) for part in value]
+    if isinstance(value, dict):
+        return {replace_surrogates(name): _clean_json(part, depth + 1) for name, part in value.items()}
+    return value
+
+
+def _join_texts(value: Any) -> str:
+    """Join all texts of an input, so that their length can be checked."""
+    if isinstance(value, dict):
+        return "".join(_join_texts(part) for name, part in value.items() if name != IMAGE)
+    if isinstance(value, list):
+        return "".join(map(_join_texts, value))
     return value if isinstance(value, str) else ""

@@ -1,0 +1,30 @@
+/** What one does with weights: put them into words, turn them round. */
+
+const LEAST = 0.05; // what is less is not worth a word
+
+/** @param {number} weight */
+export const percent = (weight) => `${Math.round(100 * weight)} %`;
+
+/** @param {number[][]} matrix @param {number} column */
+export const column = (matrix, column) => matrix.map((row) => row[column]);
+
+/** The place of the greatest number; -1 where there is none. @param {number[]} weights */
+export const findStrongest = (weights) =>
+  weights.reduce((best, weight, place) => (weight > (weights[best] ?? 0) ? place : best), -1);
+
+/** Whether a weight is worth a number. @param {number} weight */
+export const isVisible = (weight) => weight >= LEAST;
+
+/**
+ * The words that were looked at most, as a text.
+ * @param {string[]} words
+ * @param {number[]} weights
+ * @param {number} [most]
+ */
+export function describeWeights(words, weights, most = 3) {
+  const ranked = weights.map((weight, place) => ({ weight, word: words[place] })).sort((a, b) => b.weight - a.weight);
+  const kept = ranked.filter(({ weight }) => isVisible(weight)).slice(0, most);
+  return kept.length
+    ? kept.map(({ word, weight }) => `${word} ${percent(weight)}`).join(", ")
+    : "no word in particular";
+}

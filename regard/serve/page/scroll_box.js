@@ -1,0 +1,23 @@
+/** A box that scrolls by itself, and shows on which sides there is more. */
+
+import { make } from "./dom.js";
+
+/**
+ * @param {HTMLElement} content
+ * @param {import("./dom.js").Attributes} [attributes] of the box
+ */
+export function makeScrollBox(content, attributes = {}) {
+  const box = make("div", { class: "scroll", ...attributes }, content);
+  const frame = make("div", { class: "frame" }, box);
+  const look = () => {
+    const [right, below] = [box.scrollWidth - box.clientWidth, box.scrollHeight - box.clientHeight];
+    frame.classList.toggle("more-left", box.scrollLeft > 1);
+    frame.classList.toggle("more-right", box.scrollLeft < right - 1);
+    frame.classList.toggle("more-below", box.scrollTop < below - 1);
+  };
+  box.addEventListener("scroll", look, { passive: true });
+  const sizes = new ResizeObserver(look);
+  sizes.observe(box);
+  sizes.observe(content);
+  return frame;
+}
