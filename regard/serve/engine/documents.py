@@ -172,8 +172,7 @@ class DocumentPool(BoundedThreadPool):
         self.idle: SimpleQueue[DocumentProcess] = SimpleQueue()
         for process in self.processes:
             self.idle.put(process)
-        self.active: dict[object, DocumentProcess] = {}  # by the documents that they translate
-        self.active_lock = threading.Lock()
+        self.kill_lock = threading.Lock()  # held while a process is assigned to another document, or killed
 
     async def translate(
         self,
@@ -185,25 +184,26 @@ class DocumentPool(BoundedThreadPool):
         languages: Languages = (None, None),
     ) -> bytes:
         """Do what `regard.documents.translate_document` does. If this is cancelled, the process is killed."""
-        document = object()
-        try:
-            return await self(self._translate, document, name, content, translate, limits, warn, languages)
-        except asyncio.CancelledError:
-            with self.active_lock:
-                if document in self.active:
-                    self.active[document].kill()
-            raise
+        assigned: list[DocumentProcess] = []  # the process of this document, while it is translated
 
-    def _translate(self, document: object, *arguments: Any) -> bytes:
-        process = self.idle.get()
-        with self.active_lock:
-            self.active[document] = process
+        def translate_in_process() -> bytes:
+            process = self.idle.get()
+            with self.kill_lock:
+                assigned.append(process)
+            try:
+                return process.translate(name, content, translate, limits, warn, languages)
+            finally:
+                with self.kill_lock:
+                    assigned.clear()
+                self.idle.put(process)
+
         try:
-            return process.translate(*arguments)
-        finally:
-            with self.active_lock:
-                del self.active[document]
-            self.idle.put(process)
+            return await self(translate_in_process)
+        except asyncio.CancelledError:
+            with self.kill_lock:
+                for process in assigned:
+                    process.kill()
+            raise
 
     def close(self) -> None:
         """Kill the processes and end the threads: nothing waits for their documents any more."""

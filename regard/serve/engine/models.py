@@ -94,6 +94,19 @@ def summarize_served_run(folder: Path) -> RunSummary:
     return _summarize(folder, tuple((path.name, path.stat().st_mtime_ns) for path in files if path.exists()))
 
 
+def describe_run(name: str, summary: RunSummary) -> dict[str, Any]:
+    """Return what responses say about every run."""
+    best = summary.best
+    return {
+        "name": name,
+        "recipe": summary.recipe,
+        "parameters": summary.parameters,
+        "scores": {best.measure: best.score, "loss": best.loss} if best else {},
+        "steps": summary.steps,
+        "finished": summary.finished,
+    }
+
+
 @lru_cache(maxsize=100)
 def _summarize(folder: Path, written: tuple[tuple[str, int], ...]) -> RunSummary:
     return summarize_run(folder, pause_between)

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
 from regard.search import PartialHypothesis, search_with_trace
-from regard.serve.engine.models import TranslationModel, summarize_served_run
+from regard.serve.engine.models import TranslationModel, describe_run, summarize_served_run
 from regard.serve.engine.thread_pool import BoundedThreadPool, pause_between
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError, OverloadedError
@@ -120,25 +120,21 @@ def _to_event(kind: str, data: dict[str, Any]) -> bytes:
 def describe_model(model: TranslationModel) -> dict[str, Any]:
     """Describe a model by its decoder and the summary of its run."""
     summary, decoder = summarize_served_run(model.folder), model.translator.models[0].decoder
-    best, heads = summary.best, decoder.alignment_heads()
-    tokenizers = model.translator.tokenizers
-    scores = {"bleu": None, "loss": best and best.loss, "perplexity": best and best.perplexity}
+    heads, tokenizers = decoder.alignment_heads(), model.translator.tokenizers
+    description, best = describe_run(model.name, summary), summary.best
+    scores = {"bleu": None, "loss": None, "perplexity": best and best.perplexity}
     return {
-        "name": model.name,
+        **description,
         "source": {"code": public_code(model.source), "name": display_name(model.source)},
         "target": {"code": public_code(model.target), "name": display_name(model.target)},
-        "recipe": summary.recipe,
-        "parameters": summary.parameters,
         "vocabularies": [tokenizers.source.vocab_size, tokenizers.target.vocab_size],
         "order": list(decoder.computation_order),
         "attention": "a_t" in decoder.computation_order,
         "heads": max((head.head or 0 for head in heads), default=-1) + 1 or None,
         "layers": max((head.layer for head in heads), default=-1) + 1 or None,
-        "scores": scores | ({best.measure: best.score} if best else {}),
-        "steps": summary.steps,
+        "scores": scores | description["scores"],
         "epochs": summary.epochs,
         "seconds": summary.seconds,
-        "finished": summary.finished,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from regard.serve.engine.models import PredictionModel, get_prediction_model, summarize_served_run
+from regard.serve.engine.models import PredictionModel, describe_run, get_prediction_model, summarize_served_run
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError
 from regard.serve.http.request import replace_surrogates
@@ -27,7 +27,7 @@ def make_router(service: Service) -> APIRouter:
     async def predictors(request: Request) -> Response:
         """List the models that tag, classify, read or caption."""
         await service.authorize_without_body(request)
-        listed = [await service.file_pool(describe_run, model) for model in service.predictors.values()]
+        listed = [await service.file_pool(_describe_predictor, model) for model in service.predictors.values()]
         return JSONResponse({"predictors": listed})
 
     @routes.post(
@@ -54,19 +54,8 @@ def make_router(service: Service) -> APIRouter:
     return routes
 
 
-def describe_run(model: PredictionModel) -> dict[str, Any]:
-    """Describe a model by the summary of its run."""
-    summary = summarize_served_run(model.folder)
-    best = summary.best
-    return {
-        "name": model.name,
-        "task": model.task,
-        "recipe": summary.recipe,
-        "parameters": summary.parameters,
-        "scores": {best.measure: best.score, "loss": best.loss} if best else {},
-        "steps": summary.steps,
-        "finished": summary.finished,
-    }
+def _describe_predictor(model: PredictionModel) -> dict[str, Any]:
+    return describe_run(model.name, summarize_served_run(model.folder)) | {"task": model.task}
 
 
 def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
