@@ -33,13 +33,14 @@ class Application(FastAPI):
 
 def make_application(service: Service) -> RequestGuard:
     """Make the application with its middleware."""
+    prefix = normalize_prefix(service.settings.url_prefix)
     app = Application(
         title="regard",
         description="Translations, and where the model looked; for LibreTranslate's clients, too.",
         version=VERSION,
         docs_url=None,
         redoc_url=None,
-        root_path=normalize_prefix(service.settings.url_prefix),
+        servers=[{"url": prefix}] if prefix else None,
     )
     for routes in (libretranslate, documents, inspect, predict):
         app.include_router(routes.make_router(service))

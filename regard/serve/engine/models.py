@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,12 +80,9 @@ def name_runs(folders: Sequence[Path]) -> list[str]:
     """Name each run after its folder; if another run has that name already, a number follows."""
     names: list[str] = []
     for folder in folders:
-        own = name = folder.resolve().name
-        number = 1
-        while name in names:
-            number += 1
-            name = f"{own}-{number}"
-        names.append(name)
+        own = folder.resolve().name
+        candidates = chain([own], (f"{own}-{number}" for number in count(2)))
+        names.append(next(name for name in candidates if name not in names))
     return names
 
 

@@ -75,6 +75,7 @@ class RequestGuard:
             elif not scope["path"].startswith(f"{self.prefix}/"):
                 raise HTTPError("Not Found", 404)
             else:
+                scope["root_path"] = self.prefix  # no part of the routes' paths
                 await self.app(scope, self._limit_body(scope, receive), response)
         except HTTPError as error:
             await response.refuse(error, scope, receive)
@@ -213,7 +214,8 @@ class CancelOnDisconnect:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run one request."""
-        disconnected, watcher = asyncio.Event(), None
+        disconnected = asyncio.Event()
+        watcher: asyncio.Task[None] | None = None  # waits for the disconnect once the whole request has arrived
 
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
