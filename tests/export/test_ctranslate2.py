@@ -248,7 +248,7 @@ def test_export_with_invalid_arguments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no model\.bin"):
         CTranslate2Model(tmp_path / "model")
     (tmp_path / "kept").write_text("mine")
-    with pytest.raises(UserError, match="this one holds something"):
+    with pytest.raises(UserError, match="export to a new folder"):
         export(model, source, target, tmp_path)
 
 

@@ -128,9 +128,9 @@ def test_truncated_self_test_result_is_ignored(
 ) -> None:
     monkeypatch.setattr(fp16, "load_kernels", lambda: FakeLibrary(tmp_path))
     monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: a @ b + 10)
-    (tmp_path / "fp16.verdict").write_text("", encoding="utf-8")
+    (tmp_path / "fp16.selftest").write_text("", encoding="utf-8")
     assert "wrong results" in check_fallback(capsys)
-    assert [path.name for path in tmp_path.iterdir()] == ["fp16.verdict"], "files were left behind"
+    assert [path.name for path in tmp_path.iterdir()] == ["fp16.selftest"], "files were left behind"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

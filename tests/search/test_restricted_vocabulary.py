@@ -142,7 +142,7 @@ def test_impossible_shortlist_searches_are_refused() -> None:
     with pytest.raises(ValueError, match="prefix has 1 entries for 4 sources"):
         search_restricted(SHORTLIST, [model], SOURCE, LENGTHS, prefix=[[5]])
     model.decoder = Decoder()
-    with pytest.raises(ValueError, match="Decoder does not say which of its layers have a row for each word"):
+    with pytest.raises(ValueError, match="Decoder has no vocabulary_layers, the layers with one row per token"):
         search_restricted(SHORTLIST, [model], SOURCE, LENGTHS)
     marginal = build("xu2015-hard", VOCABULARY, VOCABULARY, size=8, layers=1, decode="marginal")
     assert marginal.decoder.vocabulary_layers() == []

@@ -162,8 +162,8 @@ class Int8Transformer:
         source_kv = torch.zeros(
             decoder.count, rows, decoder.heads, places, 2 * decoder.size // decoder.heads, dtype=torch.float32
         )
-        workspace = torch.empty(self.kernels.octets_encode_space(self.stack, places), dtype=torch.uint8)
-        is_valid = self.kernels.octets_encode(
+        workspace = torch.empty(self.kernels.int8_encode_workspace(self.stack, places), dtype=torch.uint8)
+        is_valid = self.kernels.int8_encode(
             *(self.stack, self.embedding_table.as_struct(positions), ids.data_ptr(), batch.data_ptr(), rows, places),
             *(self.memory, decoder.count, decoder.heads, source_kv.data_ptr(), workspace.data_ptr()),
         )
@@ -225,7 +225,7 @@ class Int8Decoder(KVCachedDecoder):
         )
         token_ids = tokens.long().contiguous() if self.words is None else self.words[tokens]
         steps = torch.full((rows,), state.step) if isinstance(state.step, int) else state.step.contiguous()
-        log_probs = torch.empty(rows, self.output.outside, dtype=torch.float32)
+        log_probs = torch.empty(rows, self.output.out_features, dtype=torch.float32)
         alignment = torch.zeros(rows, mask.shape[1], dtype=torch.float32)
         positions, workspace = (
             self.embedding_table.position_table(num_written + 1),
@@ -234,7 +234,7 @@ class Int8Decoder(KVCachedDecoder):
         tensors = (part.data_ptr() for part in (token_ids, steps, alignment, log_probs, workspace))
         shared_arguments = (self.embedding_table.as_struct(positions), self.output, self._alignment_source())
         _check_ids(
-            self.kernels.octets_step(self.stack, batch, *shared_arguments, *tensors), token_ids, self.embedding_table
+            self.kernels.int8_step(self.stack, batch, *shared_arguments, *tensors), token_ids, self.embedding_table
         )
         cache.length = num_written + 1
         return log_probs, state._replace(step=state.step + 1), Attended(alignment[:, None, :0], alignment[:, None])
@@ -244,7 +244,7 @@ class Int8Decoder(KVCachedDecoder):
         return AlignmentSourceStruct(layer % len(self.layers), -1 if head is None else head)
 
     def _allocate_workspace(self, batch: DecodeBatchStruct, last: int) -> Tensor:
-        return torch.empty(self.kernels.octets_step_space(self.stack, batch, last), dtype=torch.uint8)
+        return torch.empty(self.kernels.int8_step_workspace(self.stack, batch, last), dtype=torch.uint8)
 
 
 def _check_ids(is_valid: int, ids: Tensor, embedding_table: EmbeddingTable) -> None:
@@ -272,7 +272,7 @@ class GreedySearch:
         self.limits, self.forbidden = torch.tensor(request.max_lengths), torch.tensor((PAD, BOS))
         self.rows = torch.stack((torch.arange(rows), torch.full((rows,), BOS), *torch.zeros(2, rows, dtype=torch.long)))
         self.log_probs = torch.zeros(rows, dtype=torch.float32)
-        self.logits = torch.empty(rows, decoder.output.outside, dtype=torch.float32)
+        self.logits = torch.empty(rows, decoder.output.out_features, dtype=torch.float32)
         self.trace = SearchTrace(rows, 1, places)
 
     def run(self) -> list[list[Hypothesis]]:
@@ -305,7 +305,7 @@ class GreedySearch:
         active_rows = ActiveRowsStruct(who, token_ids, places, self.log_probs.data_ptr(), done)
         outputs = StepOutputStruct(*map(_pointer_or_none, (tokens, log_probs, attention, self.logits)))
         before = self.words.used
-        decoder.kernels.octets_write(
+        decoder.kernels.int8_greedy(
             decoder.stack, self.words, *shared_arguments, active_rows, outputs, GREEDY_CHUNK, workspace.data_ptr()
         )
         self._record_steps(tokens, log_probs, attention, self.words.used - before)

@@ -22,7 +22,7 @@ class LinearStruct(ctypes.Structure):
 
     _fields_ = (
         *((name, POINTER) for name in ("panels", "scales", "bias", "sums")),
-        *((name, LONG) for name in ("inside", "outside")),
+        *((name, LONG) for name in ("in_features", "out_features")),
     )
 
 
@@ -106,18 +106,18 @@ STACK_POINTER, BATCH_POINTER, EMBEDDING_POINTER, LINEAR_POINTER = map(
 )
 DECODER_ARGUMENTS = [STACK_POINTER, BATCH_POINTER, EMBEDDING_POINTER, LINEAR_POINTER, AlignmentSourceStruct]
 SIGNATURES: build.Signatures = {
-    "octets_wide": (LONG, []),
-    "octets_room": (LONG, [LONG, LONG]),
-    "octets_quantise": (None, [POINTER, LONG, LONG, QuantizedRowsStruct]),
-    "octets_multiply": (None, [QuantizedRowsStruct, LINEAR_POINTER, LONG, POINTER, INT]),
-    "octets_encode_space": (LONG, [STACK_POINTER, LONG]),
-    "octets_encode": (
+    "int8_panel_width": (LONG, []),
+    "int8_panel_bytes": (LONG, [LONG, LONG]),
+    "int8_quantize": (None, [POINTER, LONG, LONG, QuantizedRowsStruct]),
+    "int8_gemm": (None, [QuantizedRowsStruct, LINEAR_POINTER, LONG, POINTER, INT]),
+    "int8_encode_workspace": (LONG, [STACK_POINTER, LONG]),
+    "int8_encode": (
         INT,
         [STACK_POINTER, EMBEDDING_POINTER, POINTER, POINTER, LONG, LONG, POINTER, LONG, LONG, POINTER, POINTER],
     ),
-    "octets_step_space": (LONG, [STACK_POINTER, BATCH_POINTER, LONG]),
-    "octets_step": (INT, [*DECODER_ARGUMENTS, *[POINTER] * 5]),
-    "octets_write": (
+    "int8_step_workspace": (LONG, [STACK_POINTER, BATCH_POINTER, LONG]),
+    "int8_step": (INT, [*DECODER_ARGUMENTS, *[POINTER] * 5]),
+    "int8_greedy": (
         None,
         [
             *DECODER_ARGUMENTS,
@@ -134,7 +134,7 @@ def load_kernels(*flags: str) -> ctypes.CDLL:
     return build.load_library(build.SOURCES / "int8", SIGNATURES, flags=flags)
 
 
-GROUP, MIN_SCALE = 4, 1e-30  # as in `octets.h`
+GROUP, MIN_SCALE = 4, 1e-30  # as in `int8.h`
 MAX_INT8 = 127
 
 
@@ -161,7 +161,7 @@ class WeightArena:
     """Tensors and structs that C structs point to, kept alive as long as this object."""
 
     def __init__(self, kernels: ctypes.CDLL) -> None:
-        self.panel_width: int = kernels.octets_wide()
+        self.panel_width: int = kernels.int8_panel_width()
         self.objects: list[object] = []
 
     def pin(self, x: Tensor) -> int:
@@ -172,15 +172,15 @@ class WeightArena:
 
     def product(self, matrix: QuantizedMatrix) -> LinearStruct:
         """A matrix in panels."""
-        out, inside = matrix.rows.shape
-        row_padding, column_padding = -out % self.panel_width, -inside % GROUP
+        out, in_features = matrix.rows.shape
+        row_padding, column_padding = -out % self.panel_width, -in_features % GROUP
         rows = F.pad(matrix.rows, (0, column_padding, 0, row_padding)).view(
             torch.int32
         )  # four of a row's numbers are one
         panels = rows.view(-1, self.panel_width, rows.shape[1]).transpose(1, 2)
         sums = matrix.rows.sum(1, dtype=torch.int32)
         numbers = (F.pad(part, (0, row_padding)) for part in (matrix.scales, matrix.bias, sums))
-        return LinearStruct(self.pin(panels), *map(self.pin, numbers), inside, out)
+        return LinearStruct(self.pin(panels), *map(self.pin, numbers), in_features, out)
 
     def linear(self, layer: nn.Linear) -> LinearStruct:
         """Return a layer."""
@@ -231,7 +231,7 @@ class WeightArena:
         """Return uniform layers, and the final norm if there is one."""
         end = self.array(LayerNormStruct, [self.norm(last)]) if isinstance(last, nn.LayerNorm) else None
         post = isinstance(first.around_attention, PostNorm)
-        widest = max(layer.inner.outside for layer in made)
+        widest = max(layer.inner.out_features for layer in made)
         size, heads = first.attention.size, first.attention.heads
         return StackStruct(self.array(LayerStruct, made), len(made), size, heads, widest, post, end)
 
@@ -262,22 +262,22 @@ class Int8Linear:
 
     def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
         """Multiply x (N, I) -> (N, O)."""
-        x, (rows, inside), outside = x.contiguous(), x.shape, self.product.outside
-        panels = torch.empty(self.kernels.octets_room(rows, inside), dtype=torch.uint8)
-        scales, y = torch.empty(rows, dtype=torch.float32), torch.empty(rows, outside, dtype=torch.float32)
-        halfway = QuantizedRowsStruct(panels.data_ptr(), scales.data_ptr())
-        self.kernels.octets_quantise(x.data_ptr(), rows, inside, halfway)
-        self.kernels.octets_multiply(halfway, self.product, rows, y.data_ptr(), relu)
+        x, (rows, in_features), out_features = x.contiguous(), x.shape, self.product.out_features
+        panels = torch.empty(self.kernels.int8_panel_bytes(rows, in_features), dtype=torch.uint8)
+        scales, y = torch.empty(rows, dtype=torch.float32), torch.empty(rows, out_features, dtype=torch.float32)
+        quantized = QuantizedRowsStruct(panels.data_ptr(), scales.data_ptr())
+        self.kernels.int8_quantize(x.data_ptr(), rows, in_features, quantized)
+        self.kernels.int8_gemm(quantized, self.product, rows, y.data_ptr(), relu)
         return y
 
 
 def check_int8_gemm(kernels: ctypes.CDLL) -> str:
     """Return "" if products are right and faster than in fp32, otherwise what is wrong."""
-    rows, inside, outside = SELFTEST_SHAPE
+    rows, in_features, out_features = SELFTEST_SHAPE
     with torch.random.fork_rng(devices=[]):
-        x, weight = (torch.randn(many, inside, dtype=torch.float32) for many in (rows, outside))
+        x, weight = (torch.randn(many, in_features, dtype=torch.float32) for many in (rows, out_features))
     linear, exact = Int8Linear(kernels, weight), x @ weight.t()
     if not (linear(x) - exact).norm() < TOLERANCE * exact.norm():
         return "the int8 kernels give wrong results here"
-    times = cpu_time_ratio(lambda: linear(x), lambda: x @ weight.t(), SELFTEST_ROUNDS)
-    return f"int8 products would take {times:.2f} times as long" if times > 1 else ""
+    time_ratio = cpu_time_ratio(lambda: linear(x), lambda: x @ weight.t(), SELFTEST_ROUNDS)
+    return f"int8 products would take {time_ratio:.2f} times as long" if time_ratio > 1 else ""

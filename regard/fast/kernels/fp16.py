@@ -112,7 +112,7 @@ class Fp16Gemm:
         (k, n), (x, stride, row_major) = b.shape, view_matrix(b.t())
         panels = _allocate_panels(n, k, PANEL_COLUMNS)
         return PackedPanels(
-            panels, n, k, self.kernels.halves_pack(x.data_ptr(), stride, row_major, n, k, panels.data_ptr())
+            panels, n, k, self.kernels.fp16_pack(x.data_ptr(), stride, row_major, n, k, panels.data_ptr())
         )
 
     def mm(self, a: Tensor, b: Tensor | PackedPanels, out: Tensor | None = None, max_abs: float = 0.0) -> Tensor:
@@ -152,7 +152,7 @@ class Fp16Gemm:
         if right.rows != k or out.shape != (m, n):
             raise ValueError(f"a product of {m} × {k} and {right.rows} × {n} is not {' × '.join(map(str, out.shape))}")
         (x, stride, row_major), panels = view_matrix(a), _allocate_panels(m, k, PANEL_ROWS)
-        self.kernels.halves_multiply(
+        self.kernels.fp16_gemm(
             x.data_ptr(), stride, row_major, max_abs, right.data.data_ptr(), right.scale, m, n, k, *as_matrix(out), add,
             panels.data_ptr(), None if sums is None else sums.data_ptr(),
         )  # fmt: skip
@@ -191,14 +191,16 @@ class FusedElementwise(InplaceStepOps):
         if rows and not 0 <= int(targets.min()) <= int(targets.max()) < words:
             raise IndexError(f"targets from {int(targets.min())} to {int(targets.max())}, but there are {words} words")
         losses = logits.new_empty(rows)
-        self.kernels.between_entropy(*as_matrix(logits), rows, words, targets.data_ptr(), smoothing, losses.data_ptr())
+        self.kernels.elementwise_cross_entropy(
+            *as_matrix(logits), rows, words, targets.data_ptr(), smoothing, losses.data_ptr()
+        )
         return losses.sum()
 
     def lstm_gates(
         self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, keep_mask: Tensor | None, scale: float
     ) -> None:
         """See `StepOps`; afterwards `pre` holds the activated gates."""
-        self.kernels.between_lstm(
+        self.kernels.elementwise_lstm(
             *as_matrix(pre),
             *as_matrix(c),
             *as_matrix(after),
@@ -222,7 +224,7 @@ class FusedElementwise(InplaceStepOps):
     ) -> None:
         """See `StepOps`; `pre` holds the activated gates."""
         grad = to_contiguous_rows(apply_dropout(d_above, keep_mask, scale))
-        self.kernels.between_lstm_back(
+        self.kernels.elementwise_lstm_backward(
             *as_matrix(pre), *as_matrix(c), *as_matrix(after), *as_matrix(grad), *as_matrix(d_h),
             *as_matrix(d_c), *as_matrix(d_pre), *c.shape,
         )  # fmt: skip
@@ -232,12 +234,12 @@ class FusedElementwise(InplaceStepOps):
         weights, (B, T, S), V = weights.contiguous(), weights.shape, x.shape[2]
         x = x if x.stride(0) == T * x.stride(1) else x.contiguous()
         y = x.new_empty(B, S, V)
-        self.kernels.between_gather(weights.data_ptr(), *as_matrix(x.flatten(0, 1)), y.data_ptr(), B, T, S, V)
+        self.kernels.elementwise_weighted_sum(weights.data_ptr(), *as_matrix(x.flatten(0, 1)), y.data_ptr(), B, T, S, V)
         return y
 
     def attentional_tanh(self, z: Tensor, out: Tensor, fed: Tensor, keep_mask: Tensor | None, scale: float) -> None:
         """See `StepOps`."""
-        self.kernels.between_squash(*as_matrix(z), *as_matrix(out), *z.shape)
+        self.kernels.elementwise_tanh(*as_matrix(z), *as_matrix(out), *z.shape)
         fed.copy_(apply_dropout(out, keep_mask, scale))
 
     def attentional_tanh_backward(
@@ -245,7 +247,7 @@ class FusedElementwise(InplaceStepOps):
     ) -> None:
         """See `StepOps`."""
         fed = to_contiguous_rows(apply_dropout(d_fed, keep_mask, scale))
-        self.kernels.between_squash_back(
+        self.kernels.elementwise_tanh_backward(
             *as_matrix(d_out),
             *as_matrix(fed),
             *as_matrix(out),
@@ -269,7 +271,7 @@ class FusedElementwise(InplaceStepOps):
             super().attention(query, keys, values, mask, weights, context, center, window)
             return
         keys, values, mask = keys.contiguous(), values.contiguous(), mask.contiguous()
-        self.kernels.between_look(
+        self.kernels.elementwise_attention(
             *as_matrix(query), keys.data_ptr(), values.data_ptr(), mask.data_ptr(), *as_matrix(weights),
             *as_matrix(context), *keys.shape, values.shape[2],
         )  # fmt: skip
@@ -295,7 +297,7 @@ class FusedElementwise(InplaceStepOps):
             )
             return
         keys, values = keys.contiguous(), values.contiguous()
-        self.kernels.between_look_back(
+        self.kernels.elementwise_attention_backward(
             *as_matrix(d_context), *as_matrix(d_weights), *as_matrix(weights), keys.data_ptr(), values.data_ptr(),
             *as_matrix(d_query), *as_matrix(d_scores), *as_matrix(d_all), *keys.shape, values.shape[2],
         )  # fmt: skip
@@ -310,16 +312,16 @@ def as_matrix(x: Tensor) -> tuple[int, int]:
 
 MATRIX = [POINTER, LONG]  # address and row stride
 SIGNATURES: build.Signatures = {
-    "halves_pack": (FLOAT, [*MATRIX, INT, LONG, LONG, POINTER]),
-    "halves_multiply": (None, [*MATRIX, INT, FLOAT, POINTER, FLOAT, LONG, LONG, LONG, *MATRIX, INT, POINTER, POINTER]),
-    "between_entropy": (None, [*MATRIX, LONG, LONG, POINTER, FLOAT, POINTER]),
-    "between_lstm": (None, [*MATRIX * 4, LONG, LONG]),
-    "between_lstm_back": (None, [*MATRIX * 7, LONG, LONG]),
-    "between_squash": (None, [*MATRIX * 2, LONG, LONG]),
-    "between_squash_back": (None, [*MATRIX * 4, LONG, LONG]),
-    "between_gather": (None, [POINTER, *MATRIX, POINTER, *[LONG] * 4]),
-    "between_look": (None, [*MATRIX, POINTER, POINTER, POINTER, *MATRIX * 2, *[LONG] * 4]),
-    "between_look_back": (None, [*MATRIX * 3, POINTER, POINTER, *MATRIX * 3, *[LONG] * 4]),
+    "fp16_pack": (FLOAT, [*MATRIX, INT, LONG, LONG, POINTER]),
+    "fp16_gemm": (None, [*MATRIX, INT, FLOAT, POINTER, FLOAT, LONG, LONG, LONG, *MATRIX, INT, POINTER, POINTER]),
+    "elementwise_cross_entropy": (None, [*MATRIX, LONG, LONG, POINTER, FLOAT, POINTER]),
+    "elementwise_lstm": (None, [*MATRIX * 4, LONG, LONG]),
+    "elementwise_lstm_backward": (None, [*MATRIX * 7, LONG, LONG]),
+    "elementwise_tanh": (None, [*MATRIX * 2, LONG, LONG]),
+    "elementwise_tanh_backward": (None, [*MATRIX * 4, LONG, LONG]),
+    "elementwise_weighted_sum": (None, [POINTER, *MATRIX, POINTER, *[LONG] * 4]),
+    "elementwise_attention": (None, [*MATRIX, POINTER, POINTER, POINTER, *MATRIX * 2, *[LONG] * 4]),
+    "elementwise_attention_backward": (None, [*MATRIX * 3, POINTER, POINTER, *MATRIX * 3, *[LONG] * 4]),
 }
 
 

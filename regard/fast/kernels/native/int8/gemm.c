@@ -1,18 +1,18 @@
-/* Products of bytes, four at a time.
+/* Int8 GEMM with int32 sums, four products per lane and instruction.
 
-   Of weights and of rows each number is a byte times a scale, of a row of W or of x. Sums of their products are whole
-   numbers, exactly; then they are multiplied by both scales. Both are laid out in panels, of W so many rows each as a
-   tile of y is wide, of x as many as it is tall, in which four numbers of each row stand side by side: a tile stays in
-   registers. */
+   Each number of W and x is an int8 times the scale of its row. Sums of products are exact in int32, and are then
+   multiplied by both scales. Both matrices are packed in panels, of as many rows of W as a tile of y has columns and as
+   many rows of x as it has rows, in which groups of four numbers of each row are adjacent: a tile stays in registers.
+ */
 
 #include "int8.h"
 
-static inline long groups_of(long inside) { return (inside + DEEP - 1) / DEEP; }
+static inline long groups_of(long in_features) { return (in_features + GROUP - 1) / GROUP; }
 
-/* Sums, of columns from j on, as numbers. */
-static inline void settle(wholes sums, float x_scale, const Product *by, long j, float *y, int relu) {
-  lanes found = load(by->bias + j) + __builtin_convertvector(sums, lanes) * (load(by->scales + j) * x_scale);
-  store(y, relu ? larger(found, all(0)) : found);
+/* Scale int32 sums of the columns from j on, add the bias, and apply ReLU if asked for. */
+static inline void dequantize(vint sums, float x_scale, const LinearLayer *by, long j, float *y, int relu) {
+  vfloat found = load(by->bias + j) + __builtin_convertvector(sums, vfloat) * (load(by->scales + j) * x_scale);
+  store(y, relu ? vmax(found, splat(0)) : found);
 }
 
 #if defined(__aarch64__) && !defined(PLAIN)
@@ -21,70 +21,74 @@ static inline void settle(wholes sums, float x_scale, const Product *by, long j,
 #include "tile_vnni.h"
 #endif
 
-long octets_wide(void) { return WIDE; }
+long int8_panel_width(void) { return TILE_COLUMNS; }
 
-long octets_room(long rows, long inside) { return (rows + TALL - 1) / TALL * TALL * groups_of(inside) * DEEP; }
+long int8_panel_bytes(long rows, long in_features) {
+  return (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS * groups_of(in_features) * GROUP;
+}
 
-/* What is no number counts as the largest. */
-static float farthest(const float *x, long many) {
-  lanes most = all(0), more = most;
+/* Return the largest absolute value, NaN if there is one. */
+static float absmax(const float *x, long many) {
+  vfloat most = splat(0), more = most;
   long at = 0;
   for (; at + 2 * LANES <= many; at += 2 * LANES) {
-    most = larger(most, without_sign(load(x + at)));
-    more = larger(more, without_sign(load(x + at + LANES)));
+    most = vmax(most, vabs(load(x + at)));
+    more = vmax(more, vabs(load(x + at + LANES)));
   }
-  for (; at < many; at += LANES) most = larger(most, without_sign(get(x + at, many - at, 0)));
-  return largest(larger(most, more));
+  for (; at < many; at += LANES) most = vmax(most, vabs(load_n(x + at, many - at, 0)));
+  return reduce_max(vmax(most, more));
 }
 
-#define TOGETHER 16 /* numbers of a row that become bytes at a time */
+#define BLOCK 16 /* numbers that are rounded at a time */
 
-/* The nearest bytes to some numbers; what is missing is zero. */
-static inline void round_off(const float *x, long many, float by, uint8_t *to) {
-  int32_t near[TOGETHER];
-  for (long at = 0; at < TOGETHER; at += LANES) {
-    wholes here = nearest((at < many ? get(x + at, many - at, 0) : all(0)) * by);
+/* Round numbers to int8; missing ones are zero. */
+static inline void round_to_int8(const float *x, long many, float by, uint8_t *to) {
+  int32_t near[BLOCK];
+  for (long at = 0; at < BLOCK; at += LANES) {
+    vint here = vround((at < many ? load_n(x + at, many - at, 0) : splat(0)) * by);
     memcpy(near + at, &here, sizeof(here));
   }
-  for (int i = 0; i < TOGETHER; i++) to[i] = near[i] + RAISED;
+  for (int i = 0; i < BLOCK; i++) to[i] = near[i] + ZERO_POINT;
 }
 
-void octets_quantise(const float *x, long rows, long inside, Rows to) {
-  long groups = groups_of(inside);
+void int8_quantize(const float *x, long rows, long in_features, QuantizedRows to) {
+  long groups = groups_of(in_features);
   for (long row = 0; row < rows; row++) {
-    const float *here = x + row * inside;
-    float top = farthest(here, inside), by = top > LEAST ? 127 / top : 0;
-    to.scales[row] = top < INFINITY ? top / 127 : NAN;
-    uint8_t *out = to.panels + (row / TALL * TALL * groups + row % TALL) * DEEP;
-    for (long at = 0, group = 0; at < inside; at += TOGETHER) {
-      uint8_t near[TOGETHER];
-      round_off(here + at, inside - at, by, near);
-      for (int i = 0; i < TOGETHER / DEEP && group < groups; i++, group++)
-        memcpy(out + group * TALL * DEEP, near + i * DEEP, DEEP);
+    const float *here = x + row * in_features;
+    float row_max = absmax(here, in_features), by = row_max > MIN_SCALE ? 127 / row_max : 0;
+    to.scales[row] = row_max < INFINITY ? row_max / 127 : NAN;
+    uint8_t *out = to.panels + (row / TILE_ROWS * TILE_ROWS * groups + row % TILE_ROWS) * GROUP;
+    for (long at = 0, group = 0; at < in_features; at += BLOCK) {
+      uint8_t near[BLOCK];
+      round_to_int8(here + at, in_features - at, by, near);
+      for (int i = 0; i < BLOCK / GROUP && group < groups; i++, group++)
+        memcpy(out + group * TILE_ROWS * GROUP, near + i * GROUP, GROUP);
     }
   }
 }
 
-/* A tile at the edge, of which some rows and columns are wanted. */
-static void edge(const uint8_t *a, const float *x_scales, const Product *by, long j, float *y, int relu, long rows) {
-  float all_of_it[TALL * WIDE], x_all[TALL] = {0};
-  memcpy(x_all, x_scales, sizeof(float) * rows);
-  if (rows > TALL / 2)
-    tile(1, a, x_all, by, j, all_of_it, WIDE, relu);
+/* Compute a tile at the edge, and store the rows and columns that exist. */
+static void edge_tile(const uint8_t *a, const float *x_scales, const LinearLayer *by, long j, float *y, int relu,
+                      long rows) {
+  float tile_values[TILE_ROWS * TILE_COLUMNS], tile_scales[TILE_ROWS] = {0};
+  memcpy(tile_scales, x_scales, sizeof(float) * rows);
+  if (rows > TILE_ROWS / 2)
+    tile(1, a, tile_scales, by, j, tile_values, TILE_COLUMNS, relu);
   else
-    tile(0, a, x_all, by, j, all_of_it, WIDE, relu);
-  long columns = least(WIDE, by->outside - j);
-  for (long row = 0; row < rows; row++) memcpy(y + row * by->outside, all_of_it + row * WIDE, sizeof(float) * columns);
+    tile(0, a, tile_scales, by, j, tile_values, TILE_COLUMNS, relu);
+  long columns = min_long(TILE_COLUMNS, by->out_features - j);
+  for (long row = 0; row < rows; row++)
+    memcpy(y + row * by->out_features, tile_values + row * TILE_COLUMNS, sizeof(float) * columns);
 }
 
-void octets_multiply(Rows x, const Product *by, long rows, float *y, int relu) {
-  long groups = groups_of(by->inside), outside = by->outside;
-  for (long j = 0; j < outside; j += WIDE)
-    for (long i = 0; i < rows; i += TALL) {
-      const uint8_t *a = x.panels + i * groups * DEEP;
-      if (i + TALL <= rows && j + WIDE <= outside)
-        tile(1, a, x.scales + i, by, j, y + i * outside + j, outside, relu);
+void int8_gemm(QuantizedRows x, const LinearLayer *by, long rows, float *y, int relu) {
+  long groups = groups_of(by->in_features), out_features = by->out_features;
+  for (long j = 0; j < out_features; j += TILE_COLUMNS)
+    for (long i = 0; i < rows; i += TILE_ROWS) {
+      const uint8_t *a = x.panels + i * groups * GROUP;
+      if (i + TILE_ROWS <= rows && j + TILE_COLUMNS <= out_features)
+        tile(1, a, x.scales + i, by, j, y + i * out_features + j, out_features, relu);
       else
-        edge(a, x.scales + i, by, j, y + i * outside + j, relu, least(TALL, rows - i));
+        edge_tile(a, x.scales + i, by, j, y + i * out_features + j, relu, min_long(TILE_ROWS, rows - i));
     }
 }

@@ -1,99 +1,99 @@
-/* Layers of a Transformer whose weights are bytes. `library.py` has the same structures. */
+/* Layers of an int8 Transformer. `int8_weights.py` has the same structs. */
 
-/* VNNI of AVX-512 or of AVX, or SDOT; PLAIN spells the former out, so that it can be tested on any processor. */
+/* AVX-512 VNNI, AVX-VNNI or SDOT; PLAIN emulates the former, so that it can be tested on any CPU. */
 #if !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && !defined(__ARM_FEATURE_DOTPROD) && !defined(PLAIN)
 #error this CPU, or its compiler, has no int8 dot products
 #endif
 
 #include "../simd.h"
 
-#define DEEP 4 /* numbers of a row that stand side by side in a panel: so many one instruction multiplies */
-#define LEAST 1e-30f /* what the largest number of a row is taken for, if it is less */
+#define GROUP 4 /* adjacent numbers of a row in a panel: one lane of a dot product */
+#define MIN_SCALE 1e-30f /* lower bound of the largest number of a row */
 
 typedef struct { /* y = W x + b */
   const int8_t *panels;
-  const float *scales; /* of W's rows */
+  const float *scales; /* of the rows of W */
   const float *bias;
-  const int32_t *sums; /* of the bytes of W's rows */
-  long inside, outside;
-} Product;
+  const int32_t *sums; /* of the int8 rows of W */
+  long in_features, out_features;
+} LinearLayer;
 
-typedef struct { /* rows x in bytes, in panels */
+typedef struct { /* rows of x in int8 panels */
   uint8_t *panels;
   float *scales; /* of each row */
-} Rows;
+} QuantizedRows;
 
 typedef struct { /* a layer norm */
   const float *weight, *bias;
   float epsilon;
-} Norm;
+} LayerNorm;
 
-typedef struct { /* one of an encoder lacks what looks at the source */
-  Norm around_attention, around_cross, around_feedforward;
-  Product attention, attention_out; /* queries, keys and values; W^O */
-  Product cross, cross_out; /* queries alone */
-  Product inner, outer;
+typedef struct { /* an encoder layer has no cross-attention */
+  LayerNorm around_attention, around_cross, around_feedforward;
+  LinearLayer attention, attention_out; /* queries, keys and values; W^O */
+  LinearLayer cross, cross_out; /* queries only */
+  LinearLayer inner, outer;
 } Layer;
 
 typedef struct {
   const Layer *layers;
-  long count, size, heads, feedforward; /* the last is that of the widest layer */
-  int post; /* a norm stands behind what it is around, not before */
-  const Norm *last; /* if there is one */
+  long count, size, heads, feedforward; /* the last is the largest of all layers */
+  int post; /* post-norm */
+  const LayerNorm *last; /* final norm, or NULL */
 } Stack;
 
 typedef struct { /* E x · scale, plus positions */
-  const float *words, *positions; /* count,size and positions,size */
+  const float *words, *positions; /* (count, size) and (positions, size) */
   long count;
   float scale;
 } Embedding;
 
-typedef struct { /* where rows are on their way through a layer */
-  float *wide; /* rows, as many as any product of a layer gives */
-  float *found, *given, *stream; /* rows,size each */
+typedef struct { /* buffers for the activations of a layer */
+  float *wide; /* (rows, largest output of a product) */
+  float *found, *given, *stream; /* (rows, size) each */
   float *scores; /* of one query */
-  long *listed; /* as many */
-  Rows bytes;
+  long *listed; /* as many as scores */
+  QuantizedRows bytes;
 } Scratch;
 
-/* How many rows of W are in a panel: `weights.py` lays them out. */
-long octets_wide(void);
+/* Return the rows of W per panel, which `int8_weights.py` packs. */
+long int8_panel_width(void);
 
-/* Bytes of room for the panels of x rows,inside. */
-long octets_room(long rows, long inside);
+/* Return the bytes of the panels of x (rows, in_features). */
+long int8_panel_bytes(long rows, long in_features);
 
-/* Rows x rows,inside as bytes, the largest number of each as 127. */
-void octets_quantise(const float *x, long rows, long inside, Rows to);
+/* Quantize x (rows, in_features), with 127 for the largest number of each row. */
+void int8_quantize(const float *x, long rows, long in_features, QuantizedRows to);
 
-/* y rows,outside, the rows of which lie one behind the other. */
-void octets_multiply(Rows x, const Product *by, long rows, float *y, int relu);
+/* Compute y (rows, out_features), contiguous. */
+void int8_gemm(QuantizedRows x, const LinearLayer *by, long rows, float *y, int relu);
 
-/* The functions of `sublayers.c`, which nobody outside calls. */
+/* Functions of `layers.c`, not exported. */
 #pragma GCC visibility push(hidden)
 
-long needed(const Stack *stack, long rows, long scores);
-Scratch laid_out(const Stack *stack, long rows, long scores, char *memory);
+long workspace_bytes(const Stack *stack, long rows, long scores);
+Scratch layout_workspace(const Stack *stack, long rows, long scores, char *memory);
 int embed(const Embedding *by, const int64_t *tokens, const int64_t *places, long rows, long size, float *x);
-void norm(const Norm *by, const float *x, const float *y, long rows, long size, float *out);
-void enter(const Stack *stack, const Norm *around, const float *x, long rows, Scratch *scratch);
-void leave(const Stack *stack, const Norm *around, float *x, long rows, Scratch *scratch);
+void norm(const LayerNorm *by, const float *x, const float *y, long rows, long size, float *out);
+void pre_sublayer(const Stack *stack, const LayerNorm *around, const float *x, long rows, Scratch *scratch);
+void post_sublayer(const Stack *stack, const LayerNorm *around, float *x, long rows, Scratch *scratch);
 void feedforward(const Stack *stack, const Layer *layer, float *x, long rows, Scratch *scratch);
-void combine(const Stack *stack, const Product *out, long rows, Scratch *scratch);
-void find(const float *query, const float *keys, const float *values, long apart, const long *listed, long many,
-          long head, float *scores, float *found);
-float log_sum(const float *x, long many);
+void out_proj(const Stack *stack, const LinearLayer *out, long rows, Scratch *scratch);
+void attend(const float *query, const float *keys, const float *values, long apart, const long *listed, long many,
+            long head, float *scores, float *found);
+float logsumexp(const float *x, long many);
 
 #pragma GCC visibility pop
 
-/* The largest of some numbers; what is no number counts as that. */
-static inline float top(const float *x, long many) {
-  lanes most = all(-INFINITY);
-  for (long at = 0; at < many; at += LANES) most = larger(most, get(x + at, many - at, -INFINITY));
-  return largest(most);
+/* Return the largest of some numbers, NaN if there is one. */
+static inline float row_max(const float *x, long many) {
+  vfloat most = splat(-INFINITY);
+  for (long at = 0; at < many; at += LANES) most = vmax(most, load_n(x + at, many - at, -INFINITY));
+  return reduce_max(most);
 }
 
-/* A key and, `apart` from it, its value, side by side. */
-static inline void pair(const float *key, long apart, long head, float *out) {
+/* Copy a key, and its value at distance `apart`, next to each other. */
+static inline void interleave_kv(const float *key, long apart, long head, float *out) {
   memcpy(out, key, sizeof(float) * head);
   memcpy(out + head, key + apart, sizeof(float) * head);
 }

@@ -1,6 +1,6 @@
-/* What an encoder's layers and a decoder's are made of (Vaswani 2017, section 3).
+/* Sub-layers of encoder and decoder (Vaswani 2017, section 3).
 
-   Products with weights are those of bytes; attention, norms and the softmax are in single precision. */
+   Products with weights are int8; attention, norms and softmax are fp32. */
 
 #include "int8.h"
 
@@ -10,20 +10,20 @@ static float *part(char **memory, long numbers) {
   return here;
 }
 
-static long widest(const Stack *stack) {
+static long max_width(const Stack *stack) {
   return stack->feedforward > 3 * stack->size ? stack->feedforward : 3 * stack->size;
 }
 
-/* How many bytes `rows` rows need, and so many scores. */
-long needed(const Stack *stack, long rows, long scores) {
-  long wide = widest(stack);
+/* Return the bytes of workspace for some rows and scores. */
+long workspace_bytes(const Stack *stack, long rows, long scores) {
+  long wide = max_width(stack);
   return sizeof(float) * (rows * (wide + 3 * stack->size + 1) + scores) + sizeof(long) * scores +
-         octets_room(rows, wide) + 64 * 7;
+         int8_panel_bytes(rows, wide) + 64 * 7;
 }
 
-Scratch laid_out(const Stack *stack, long rows, long scores, char *memory) {
+Scratch layout_workspace(const Stack *stack, long rows, long scores, char *memory) {
   Scratch out;
-  out.wide = part(&memory, rows * widest(stack));
+  out.wide = part(&memory, rows * max_width(stack));
   out.found = part(&memory, rows * stack->size);
   out.given = part(&memory, rows * stack->size);
   out.stream = part(&memory, rows * stack->size);
@@ -34,7 +34,7 @@ Scratch laid_out(const Stack *stack, long rows, long scores, char *memory) {
   return out;
 }
 
-/* The embeddings of tokens, in the places that they have, or one behind the other; whether all are words. */
+/* Embed tokens at their positions, or at consecutive ones; returns whether all ids are valid. */
 int embed(const Embedding *by, const int64_t *tokens, const int64_t *places, long rows, long size, float *x) {
   for (long row = 0; row < rows; row++, x += size) {
     if (tokens[row] < 0 || tokens[row] >= by->count) return 0;
@@ -45,26 +45,27 @@ int embed(const Embedding *by, const int64_t *tokens, const int64_t *places, lon
   return 1;
 }
 
-/* LayerNorm(x + y), or of x alone, rows of `size`; it may be put where x is. */
-void norm(const Norm *by, const float *x, const float *y, long rows, long size, float *out) {
+/* LayerNorm(x + y), or LayerNorm(x), of rows of `size`; may be in place. */
+void norm(const LayerNorm *by, const float *x, const float *y, long rows, long size, float *out) {
   for (long row = 0; row < rows; row++, x += size, out += size, y += y ? size : 0) {
-    lanes sums = all(0), squares = all(0);
+    vfloat sums = splat(0), squares = splat(0);
     for (long at = 0; at < size; at += LANES) {
-      lanes here = get(x + at, size - at, 0);
-      if (y) here += get(y + at, size - at, 0);
-      put(out + at, here, size - at);
+      vfloat here = load_n(x + at, size - at, 0);
+      if (y) here += load_n(y + at, size - at, 0);
+      store_n(out + at, here, size - at);
       sums += here;
     }
     float mean = sum(sums) / size;
     for (long at = 0; at < size; at += LANES) {
-      lanes off = get(out + at, size - at, mean) - mean;
+      vfloat off = load_n(out + at, size - at, mean) - mean;
       squares += off * off;
     }
     float variance = sum(squares) / size;
-    float one = variance < INFINITY ? 1 / sqrtf(variance + by->epsilon) : NAN; /* not 0, which would hide it */
+    float one =
+        variance < INFINITY ? 1 / sqrtf(variance + by->epsilon) : NAN; /* not 0, which would hide the overflow */
     for (long at = 0; at < size; at += LANES) {
-      lanes off = (get(out + at, size - at, 0) - mean) * one;
-      put(out + at, get(by->bias + at, size - at, 0) + off * get(by->weight + at, size - at, 0), size - at);
+      vfloat off = (load_n(out + at, size - at, 0) - mean) * one;
+      store_n(out + at, load_n(by->bias + at, size - at, 0) + off * load_n(by->weight + at, size - at, 0), size - at);
     }
   }
 }
@@ -73,14 +74,14 @@ static void add(float *x, const float *y, long many) {
   for (long at = 0; at < many; at++) x[at] += y[at];
 }
 
-/* What a sub-layer reads of the stream x, in bytes. */
-void enter(const Stack *stack, const Norm *around, const float *x, long rows, Scratch *scratch) {
+/* Quantize the input of a sub-layer. */
+void pre_sublayer(const Stack *stack, const LayerNorm *around, const float *x, long rows, Scratch *scratch) {
   if (!stack->post) norm(around, x, NULL, rows, stack->size, scratch->given);
-  octets_quantise(stack->post ? x : scratch->given, rows, stack->size, scratch->bytes);
+  int8_quantize(stack->post ? x : scratch->given, rows, stack->size, scratch->bytes);
 }
 
-/* The stream x after a sub-layer gave what is in the scratch. */
-void leave(const Stack *stack, const Norm *around, float *x, long rows, Scratch *scratch) {
+/* Add the output of a sub-layer to the residual stream x. */
+void post_sublayer(const Stack *stack, const LayerNorm *around, float *x, long rows, Scratch *scratch) {
   if (stack->post)
     norm(around, x, scratch->given, rows, stack->size, x);
   else
@@ -88,60 +89,61 @@ void leave(const Stack *stack, const Norm *around, float *x, long rows, Scratch 
 }
 
 void feedforward(const Stack *stack, const Layer *layer, float *x, long rows, Scratch *scratch) {
-  enter(stack, &layer->around_feedforward, x, rows, scratch);
-  octets_multiply(scratch->bytes, &layer->inner, rows, scratch->wide, 1);
-  octets_quantise(scratch->wide, rows, layer->inner.outside, scratch->bytes);
-  octets_multiply(scratch->bytes, &layer->outer, rows, scratch->given, 0);
-  leave(stack, &layer->around_feedforward, x, rows, scratch);
+  pre_sublayer(stack, &layer->around_feedforward, x, rows, scratch);
+  int8_gemm(scratch->bytes, &layer->inner, rows, scratch->wide, 1);
+  int8_quantize(scratch->wide, rows, layer->inner.out_features, scratch->bytes);
+  int8_gemm(scratch->bytes, &layer->outer, rows, scratch->given, 0);
+  post_sublayer(stack, &layer->around_feedforward, x, rows, scratch);
 }
 
-/* W^O of what heads found. */
-void combine(const Stack *stack, const Product *out, long rows, Scratch *scratch) {
-  octets_quantise(scratch->found, rows, stack->size, scratch->bytes);
-  octets_multiply(scratch->bytes, out, rows, scratch->given, 0);
+/* Output projection of attention. */
+void out_proj(const Stack *stack, const LinearLayer *out, long rows, Scratch *scratch) {
+  int8_quantize(scratch->found, rows, stack->size, scratch->bytes);
+  int8_gemm(scratch->bytes, out, rows, scratch->given, 0);
 }
 
-/* softmax(x · by) in the place of x, of a row. */
+/* Replace a row by softmax(x · by). */
 static void softmax(float *x, long many, float by) {
-  float most = top(x, many);
-  lanes sums = all(0);
+  float most = row_max(x, many);
+  vfloat sums = splat(0);
   for (long at = 0; at < many; at += LANES) {
-    lanes e = power((get(x + at, many - at, -INFINITY) - most) * by);
-    put(x + at, e, many - at);
-    sums += many - at < LANES ? get(x + at, many - at, 0) : e;
+    vfloat e = vexp((load_n(x + at, many - at, -INFINITY) - most) * by);
+    store_n(x + at, e, many - at);
+    sums += many - at < LANES ? load_n(x + at, many - at, 0) : e;
   }
   float share = 1 / sum(sums);
-  for (long at = 0; at < many; at += LANES) put(x + at, get(x + at, many - at, 0) * share, many - at);
+  for (long at = 0; at < many; at += LANES) store_n(x + at, load_n(x + at, many - at, 0) * share, many - at);
 }
 
-/* Scores q k of a query and `many` keys, which are `apart` from each other, or those of them that are listed. */
-static void score(const float *query, const float *keys, long apart, const long *listed, long many, long head,
-                  float *scores) {
+/* Scores q k of a query and `many` keys, `apart` from each other, or of the listed ones. */
+static void attention_scores(const float *query, const float *keys, long apart, const long *listed, long many,
+                             long head, float *scores) {
   for (long first = 0; first < many; first += 8) {
     const float *k[8];
     for (int i = 0; i < 8; i++) {
-      long one = least(first + i, many - 1);
+      long one = min_long(first + i, many - 1);
       k[i] = keys + (listed ? listed[one] : one) * apart;
     }
-    lanes s[8] = {0};
+    vfloat s[8] = {0};
     long at = 0;
     for (; at + LANES <= head; at += LANES) {
-      lanes q = load(query + at);
+      vfloat q = load(query + at);
       UNROLLED for (int i = 0; i < 8; i++) s[i] += q * load(k[i] + at);
     }
     if (at < head)
-      for (int i = 0; i < 8; i++) s[i] += get(query + at, head - at, 0) * get(k[i] + at, head - at, 0);
+      for (int i = 0; i < 8; i++) s[i] += load_n(query + at, head - at, 0) * load_n(k[i] + at, head - at, 0);
     float found[8];
     sum_each(s, found);
-    memcpy(scores + first, found, sizeof(float) * least(8, many - first));
+    memcpy(scores + first, found, sizeof(float) * min_long(8, many - first));
   }
 }
 
-/* Σ_s w_s v_s, of so many vectors of each value. */
-static inline __attribute__((always_inline)) void blend(const int vectors, const float *weights, const float *values,
-                                                        long apart, const long *listed, long many, float *found) {
-  lanes sums[8];
-  for (int i = 0; i < vectors; i++) sums[i] = all(0);
+/* Σ_s w_s v_s of some vectors of each value. */
+static inline __attribute__((always_inline)) void weighted_sum(const int vectors, const float *weights,
+                                                               const float *values, long apart, const long *listed,
+                                                               long many, float *found) {
+  vfloat sums[8];
+  for (int i = 0; i < vectors; i++) sums[i] = splat(0);
   for (long one = 0; one < many; one++) {
     const float *value = values + (listed ? listed[one] : one) * apart;
     for (int i = 0; i < vectors; i++) sums[i] += load(value + LANES * i) * weights[one];
@@ -149,34 +151,34 @@ static inline __attribute__((always_inline)) void blend(const int vectors, const
   for (int i = 0; i < vectors; i++) store(found + LANES * i, sums[i]);
 }
 
-/* What weights find of values of `head` numbers, which are `apart` from each other, or of those that are listed. */
-static void mix(const float *weights, const float *values, long apart, const long *listed, long many, long head,
-                float *found) {
+/* Weighted sum of values of `head` numbers, `apart` from each other, or of the listed ones. */
+static void weighted_values(const float *weights, const float *values, long apart, const long *listed, long many,
+                            long head, float *found) {
   long at = 0;
-  for (; at + 32 <= head; at += 32) blend(32 / LANES, weights, values + at, apart, listed, many, found + at);
-  for (; at + LANES <= head; at += LANES) blend(1, weights, values + at, apart, listed, many, found + at);
+  for (; at + 32 <= head; at += 32) weighted_sum(32 / LANES, weights, values + at, apart, listed, many, found + at);
+  for (; at + LANES <= head; at += LANES) weighted_sum(1, weights, values + at, apart, listed, many, found + at);
   for (; at < head; at++) {
     found[at] = 0;
     for (long one = 0; one < many; one++) found[at] += weights[one] * values[(listed ? listed[one] : one) * apart + at];
   }
 }
 
-/* What a query finds among keys and values, each `apart` from the next, or among those that are listed; weights are
-   left in `scores`. */
-void find(const float *query, const float *keys, const float *values, long apart, const long *listed, long many,
-          long head, float *scores, float *found) {
-  score(query, keys, apart, listed, many, head, scores);
+/* Attention of a query over keys and values, `apart` from each other, or over the listed ones; leaves the weights in
+   `scores`. */
+void attend(const float *query, const float *keys, const float *values, long apart, const long *listed, long many,
+            long head, float *scores, float *found) {
+  attention_scores(query, keys, apart, listed, many, head, scores);
   softmax(scores, many, 1 / sqrtf(head));
-  mix(scores, values, apart, listed, many, head, found);
+  weighted_values(scores, values, apart, listed, many, head, found);
 }
 
 /* log Σ exp x of a row. */
-float log_sum(const float *x, long many) {
-  float most = top(x, many);
-  lanes sums = all(0);
+float logsumexp(const float *x, long many) {
+  float most = row_max(x, many);
+  vfloat sums = splat(0);
   for (long at = 0; at < many; at += LANES) {
-    lanes e = power(get(x + at, many - at, -INFINITY) - most);
-    sums += many - at < LANES ? get((float *)&e, many - at, 0) : e;
+    vfloat e = vexp(load_n(x + at, many - at, -INFINITY) - most);
+    sums += many - at < LANES ? load_n((float *)&e, many - at, 0) : e;
   }
   return most + logf(sum(sums));
 }

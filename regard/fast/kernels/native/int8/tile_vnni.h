@@ -1,17 +1,17 @@
-/* A tile of a product on processors of Intel's and AMD's: VPDPBUSD multiplies four unsigned bytes by four signed ones,
-   in eight or sixteen lanes. Bytes of x are raised by 128, and sums begin with what that makes too much. */
+/* GEMM tile for x86: VPDPBUSD multiplies four uint8 by four int8, in eight or sixteen lanes. x is shifted by 128, and
+   sums start with the correction for that. */
 
-#define TALL (LANES / 2) /* rows of a panel of x, and of a tile of y: all sums of a tile are in registers */
-#define BESIDE 3 /* vectors of W */
-#define WIDE (BESIDE * LANES) /* rows of a panel of W, and columns of a tile */
-#define RAISED 128 /* what is added to bytes of x in panels */
+#define TILE_ROWS (LANES / 2) /* rows of a panel of x, and of a tile of y: all sums of a tile are in registers */
+#define TILE_VECTORS 3 /* vectors of W */
+#define TILE_COLUMNS (TILE_VECTORS * LANES) /* rows of a panel of W, and columns of a tile */
+#define ZERO_POINT 128 /* added to x in panels */
 
-/* To each lane of sums the product of four bytes of x with four of W. */
-static inline wholes add_dot(wholes sums, wholes x, wholes w) {
+/* Add the dot product of four numbers of x and four of W to each lane. */
+static inline vint add_dot(vint sums, vint x, vint w) {
 #if defined(__AVX512VNNI__) && LANES == 16
-  return (wholes)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)x, (__m512i)w);
+  return (vint)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)x, (__m512i)w);
 #elif defined(__AVXVNNI__) && LANES == 8
-  return (wholes)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)x, (__m256i)w);
+  return (vint)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)x, (__m256i)w);
 #else
   uint8_t from[4 * LANES];
   int8_t by[4 * LANES];
@@ -22,38 +22,38 @@ static inline wholes add_dot(wholes sums, wholes x, wholes w) {
 #endif
 }
 
-static inline wholes fetch(const void *from) {
-  wholes found;
+static inline vint fetch(const void *from) {
+  vint found;
   memcpy(&found, from, sizeof(found));
   return found;
 }
 
-/* Of y the first rows of a tile, in its columns from j on. */
-static inline __attribute__((always_inline)) void some(const int rows, const uint8_t *a, const float *x_scales,
-                                                       const Product *by, long j, float *y, long apart, int relu) {
-  long groups = groups_of(by->inside);
-  const int8_t *b = by->panels + j * groups * DEEP;
-  wholes sums[TALL][BESIDE], w[BESIDE];
-  UNROLLED for (int i = 0; i < rows; i++)
-    UNROLLED for (int k = 0; k < BESIDE; k++) sums[i][k] = -RAISED * fetch(by->sums + j + k * LANES);
-  for (long group = 0; group < groups; group++, a += TALL * DEEP, b += WIDE * DEEP) {
-    UNROLLED for (int k = 0; k < BESIDE; k++) w[k] = fetch(b + 4 * k * LANES);
+/* Compute the first rows of a tile of y, in the columns from j on. */
+static inline __attribute__((always_inline)) void rows_tile(const int rows, const uint8_t *a, const float *x_scales,
+                                                            const LinearLayer *by, long j, float *y, long apart,
+                                                            int relu) {
+  long groups = groups_of(by->in_features);
+  const int8_t *b = by->panels + j * groups * GROUP;
+  vint sums[TILE_ROWS][TILE_VECTORS], w[TILE_VECTORS];
+  UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int k = 0; k < TILE_VECTORS; k++) sums[i][k] =
+      -ZERO_POINT * fetch(by->sums + j + k * LANES);
+  for (long group = 0; group < groups; group++, a += TILE_ROWS * GROUP, b += TILE_COLUMNS * GROUP) {
+    UNROLLED for (int k = 0; k < TILE_VECTORS; k++) w[k] = fetch(b + 4 * k * LANES);
     UNROLLED for (int i = 0; i < rows; i++) {
       int32_t x;
-      memcpy(&x, a + DEEP * i, sizeof(x));
-      UNROLLED for (int k = 0; k < BESIDE; k++) sums[i][k] = add_dot(sums[i][k], x - (wholes){0}, w[k]);
+      memcpy(&x, a + GROUP * i, sizeof(x));
+      UNROLLED for (int k = 0; k < TILE_VECTORS; k++) sums[i][k] = add_dot(sums[i][k], x - (vint){0}, w[k]);
     }
   }
-  UNROLLED for (int i = 0; i < rows; i++)
-    UNROLLED for (int k = 0; k < BESIDE; k++)
-      settle(sums[i][k], x_scales[i], by, j + k * LANES, y + i * apart + k * LANES, relu);
+  UNROLLED for (int i = 0; i < rows; i++) UNROLLED for (int k = 0; k < TILE_VECTORS; k++)
+      dequantize(sums[i][k], x_scales[i], by, j + k * LANES, y + i * apart + k * LANES, relu);
 }
 
-/* Of y all rows of a tile, or half of them, in its columns from j on. */
+/* Compute all rows of a tile of y, or half of them, in the columns from j on. */
 static inline __attribute__((always_inline)) void tile(const int whole, const uint8_t *a, const float *x_scales,
-                                                       const Product *by, long j, float *y, long apart, int relu) {
+                                                       const LinearLayer *by, long j, float *y, long apart, int relu) {
   if (whole)
-    some(TALL, a, x_scales, by, j, y, apart, relu);
+    rows_tile(TILE_ROWS, a, x_scales, by, j, y, apart, relu);
   else
-    some(TALL / 2, a, x_scales, by, j, y, apart, relu);
+    rows_tile(TILE_ROWS / 2, a, x_scales, by, j, y, apart, relu);
 }
