@@ -191,7 +191,7 @@ def build_training_model(options: dict[str, Any], loop: Any, dropout: float, los
     """Build a model with a decoder loop and a loss function."""
     torch.manual_seed(0)
     made: Any = accelerate(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **options)).cuda()
-    made.decoder.loop = loop
+    made.decoder.unroll = loop
     made.loss_fn = loss_function or made.loss_fn
     return made
 
@@ -209,7 +209,7 @@ def make_decoder_step(model: Any, sentences: int) -> Callable[[], None]:
         decoder.zero_grad()
         states.grad = None
         with torch.autocast("cuda", torch.bfloat16):
-            out, _ = decoder.loop(decoder, decoder.start(encoded), decoder.embedding(target))
+            out, _ = decoder.unroll(decoder, decoder.start(encoded), decoder.embedding(target))
         out.backward(came)
 
     return step

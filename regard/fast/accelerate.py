@@ -47,7 +47,7 @@ def accelerate(model: M) -> M:
             if isinstance(module, Recurrent):
                 module.unroll = run_layer
             elif type(module) in DECODER_LOOPS:
-                module.loop = DECODER_LOOPS[type(module)]  # type: ignore[assignment]
+                module.unroll = DECODER_LOOPS[type(module)]  # type: ignore[assignment]
         if isinstance(model, Seq2Seq) and packed_loss.is_supported(model):
             model.loss_fn = packed_loss.PackedLoss()
         elif isinstance(model, Seq2Seq) and linear_cross_entropy.is_supported(model):

@@ -65,7 +65,7 @@ class LuongDecoder(RecurrentDecoder):
         self.bridge = settings.make_state_map()
         self.dropout = nn.Dropout(settings.dropout)
         settings.tie_weights(self.embedding, self.W_s, "h̃ has")
-        self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
+        self.unroll: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
 
     def start(self, encoded: Encoded) -> LuongState:
         """Return the encoder's last states and h̃_0 = 0; the keys are projected here, once."""
@@ -112,7 +112,7 @@ class LuongDecoder(RecurrentDecoder):
         """Return h̃_t of all steps, (B, T, H), and the attention."""
         words, state = self.embedding(target_in), self.start(encoded)
         if self.input_feeding or self.attention.coverage is not None:  # each step depends on the previous attention
-            return self.loop(self, state, words)
+            return self.unroll(self, state, words)
         lengths = torch.full((len(words),), words.shape[1], device=words.device)
         h, _ = self.recurrent(self.dropout(words), lengths, state.recurrent)
         return self.attend(h, state.memory, state.step)

@@ -316,7 +316,7 @@ class StepwiseDecoder(RecurrentDecoder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
+        self.unroll: DecoderUnroller = unroll_decoder  # replaced by a faster implementation if there is one
 
     def step_from_embedding(self, state: Any, word: Tensor) -> tuple[Any, Attended, Tensor]:
         """Run one step on an embedded token (B, m).
@@ -340,7 +340,7 @@ class StepwiseDecoder(RecurrentDecoder):
     def run_steps(self, state: Any, target_in: Tensor) -> tuple[Tensor, Tensor, Attended]:
         """Run all steps on target_in (B, T); return their features, the embedded tokens and the attention."""
         words = self.dropout(self.embedding(target_in))
-        features, attended = self.loop(self, state, words)
+        features, attended = self.unroll(self, state, words)
         return features, words, attended
 
     def decode_from_state(self, state: Any, target_in: Tensor) -> Decoded:

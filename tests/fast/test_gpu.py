@@ -553,7 +553,7 @@ def run_decoder(run: Any, model: Any, B: int, T: int, S: int, bf16: bool = False
     lengths = torch.randint(0, S + 1, (B,)).cuda()
     came = torch.randn(B, T, 30).cuda()
     model.zero_grad()
-    model.decoder.loop = run
+    model.decoder.unroll = run
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         decoded = model.decoder(model.encode(source, lengths), target)
     loss = (decoded.logits.float() * came).sum() + decoded.attended.weights.square().sum()
@@ -623,7 +623,7 @@ def test_backward_is_right_after_further_forward_passes() -> None:
     def gradients(run: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
         model.zero_grad()
-        model.decoder.loop = run
+        model.decoder.unroll = run
         source, target = torch.randint(4, 20, (6, 9)).cuda(), torch.randint(4, 30, (6, 8)).cuda()
         lengths = torch.tensor([9, 3, 0, 5, 9, 1]).cuda()
         passes = [model.loss(source, lengths, target, target) for _ in range(3)]  # each with its own dropout
@@ -652,7 +652,7 @@ def test_outputs_survive_the_next_replay() -> None:
 
 def test_graphs_are_freed_with_their_model() -> None:
     model = make_luong()
-    assert model.decoder.loop is run_luong_loop
+    assert model.decoder.unroll is run_luong_loop
     for seed in range(4):
         run_decoder(run_luong_loop, model, 5, 7, 9, seed=seed)
     assert len(GRAPH_CACHES[model.decoder].graphs) == 1
@@ -683,7 +683,7 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(
     model: Any = build(name, 20, 30, **{"size": 24, "dropout": 0.3, **options}).cuda()
     randomize(model, 0.3)
     captured, feeds = GraphedFunctionCache(min_calls=1), name == "luong2015-global"
-    plain: Any = model.decoder.loop
+    plain: Any = model.decoder.unroll
     step_by_step = partial(run_graphed, plain, drops_input=feeds, graph_cache=None)
     by_graph = partial(run_graphed, plain, drops_input=feeds, graph_cache=captured)
     for seed, shape in enumerate([(17, 9, 11), (5, 7, 9), (18, 9, 11), (17, 9, 11)]):

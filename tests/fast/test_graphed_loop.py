@@ -62,7 +62,7 @@ def run_decoder(model: Any, run: Any) -> list[Tensor]:
     torch.manual_seed(1)
     source = torch.randint(4, 11, (len(LENGTHS), max(LENGTHS)))
     target = torch.randint(4, 13, (len(LENGTHS), STEPS))
-    model.decoder.loop = run
+    model.decoder.unroll = run
     model.zero_grad()
     decoded = model.decoder(model.encode(source, torch.tensor(LENGTHS)), target)
     found = [decoded.logits, *(field for field in decoded.attended if field is not None)]
@@ -238,7 +238,7 @@ def test_loops_with_linguistic_coverage_are_not_captured() -> None:
 
 def test_models_capture_their_loop_unless_regard_fast_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen_loop(name: str) -> Any:
-        return accelerate(build(name, 20, 20, size=8)).decoder.loop
+        return accelerate(build(name, 20, 20, size=8)).decoder.unroll
 
     for name in ("bahdanau2015", "xu2015-soft", "xu2015-hard"):
         assert (chosen_loop(name).func, chosen_loop(name).args) == (run_loop, (REFERENCE_LOOPS[name],))
@@ -254,4 +254,4 @@ def test_subclassed_decoder_keeps_its_own_steps() -> None:
 
     model = make_model("luong2015-global", layers=1)
     model.decoder.__class__ = OwnDecoder
-    assert accelerate(model).decoder.loop is rnn_common.unroll_decoder
+    assert accelerate(model).decoder.unroll is rnn_common.unroll_decoder

@@ -80,7 +80,7 @@ def run_decoder(model: Any, run: Run, lengths: list[int], steps: int) -> list[Te
     torch.manual_seed(1)
     source = torch.randint(4, 11, (len(lengths), max(*lengths, 1)))
     target = torch.randint(4, 13, (len(lengths), steps))
-    model.decoder.loop = run
+    model.decoder.unroll = run
     model.zero_grad()
     decoded = model.decoder(model.encode(source, torch.tensor(lengths)), target)
     found = [decoded.logits, decoded.attended.context, decoded.attended.weights]
@@ -259,7 +259,7 @@ def test_frozen_weights_get_no_gradient() -> None:
 
 def test_regard_fast_0_switches_the_fast_loop_off(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen_loop() -> object:
-        return accelerate(build("luong2015-global", 20, 20, size=8, layers=1)).decoder.loop
+        return accelerate(build("luong2015-global", 20, 20, size=8, layers=1)).decoder.unroll
 
     assert chosen_loop() is run_luong_loop
     monkeypatch.setenv("REGARD_FAST", "0")
