@@ -79,7 +79,7 @@ class TrainingSettings:
     pool: Count = 100
     curriculum: NonNegativeInt = 0
     optimizer: Literal["adam", "adamw", "sgd", "adadelta"] = "adamw"
-    learning_rate: Annotated[float, Range(0, below=1e30)] = 0.001
+    learning_rate: Annotated[float, Range(0, 1e30)] = 0.001
     betas: tuple[float, ...] = (0.9, 0.98)
     epsilon: float = 1e-9
     weight_decay: NonNegativeFloat = 0.0
