@@ -20,7 +20,7 @@ import torch
 from regard.data.dataset import ParallelDataset, RaggedArray
 from regard.models import build
 from regard.runs import Run
-from regard.tasks import Validation
+from regard.tasks.base import Validation
 from regard.training import Trainer, TrainingSettings
 
 

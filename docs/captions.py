@@ -8,7 +8,7 @@ from pathlib import Path
 from regard import load
 from regard.plot import plot_attention_overlay, write_figure
 from regard.runs import Run
-from regard.tasks.captioning import caption_files
+from regard.tasks.captioning import image_files
 
 IMAGES = Path(__file__).parent / "images"
 WORDS = 12  # of the caption that is drawn
@@ -16,7 +16,7 @@ WORDS = 12  # of the caption that is drawn
 
 def draw(run: Path) -> None:
     """The first scene of the test set with so many words, as the run captions it."""
-    examples = caption_files.read_captions([run / "corpus" / "test.jsonl"])
+    examples = image_files.read_captions([run / "corpus" / "test.jsonl"])
     chosen = next(one.picture for one in examples if len(one.caption.split()) == WORDS)
     model = load(run)
     (made,) = model.predict([chosen])

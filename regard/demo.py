@@ -24,7 +24,8 @@ from regard.report import ReportSample, compute_head_attention, write_heatmap, w
 from regard.runs import Run
 from regard.runs.summary import summarize_run
 from regard.synthetic.corpus import SyntheticCorpus
-from regard.tasks import DevExample, Prediction, Task, get_task
+from regard.tasks import get_task
+from regard.tasks.base import DevExample, Prediction, Task
 from regard.training import train
 from regard.translate import Translation, evaluate_translator, load, score_alignments
 

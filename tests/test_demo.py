@@ -22,7 +22,8 @@ from regard.plot import WeightedWords
 from regard.recipes import override, read_recipe, resolve_auto_sizes
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
-from regard.tasks import TASKS, DevExample, Prediction, get_task
+from regard.tasks import TASKS, get_task
+from regard.tasks.base import DevExample, Prediction
 
 SHORT: dict[str, Any] = {key: value for key, value in TINY.items() if key.startswith("training.")} | {"model.size": 16}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor
 
 from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset
+from regard.data.readers.labelled_texts import LabelledText
+from regard.errors import UserError
 from regard.special_tokens import PAD
-from regard.tokenizers import Tokenizer
+from regard.tokenizers import LabelVocabulary, Tokenizer, VocabularySettings, make_vocabulary_file_name
 from regard.tokenizers.sentence_splitter import split_sentences
 
 
@@ -36,9 +39,40 @@ class TextEncoder(NamedTuple):
         """Return the first `max_sentences` sentences, each cut at `max_length` tokens."""
         return [ids[: self.max_length] for ids in encoded[: self.max_sentences]]
 
-    def __call__(self, text: str) -> list[Sequence[int]]:
-        """Return the ids that a model reads."""
-        return self.truncate(self.encode_untruncated(text))
+
+LABELS_FILE = "labels.txt"
+
+
+class ClassificationVocabulary(NamedTuple):
+    """Tokens of the texts, and the labels."""
+
+    encoder: TextEncoder
+    labels: LabelVocabulary
+    settings: VocabularySettings
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Number of tokens and of labels."""
+        return self.encoder.tokenizer.vocab_size, len(self.labels.names)
+
+    def describe(self) -> str:
+        """Return the numbers of tokens and labels as text."""
+        return f"vocabulary {self.sizes[0]:,}, {self.sizes[1]} labels"
+
+    def save(self, folder: Path) -> None:
+        """Write tokenizer and labels into a folder."""
+        self.encoder.tokenizer.save(folder / make_vocabulary_file_name("text", self.settings))
+        self.labels.save(folder / LABELS_FILE)
+
+    def encode_labels(self, examples: Sequence[LabelledText]) -> list[int]:
+        """Return the ids of the labels, 0 for none; raise UserError with the location of an unknown label."""
+        return [self._encode_label(example) if example.label else 0 for example in examples]
+
+    def _encode_label(self, example: LabelledText) -> int:
+        try:
+            return self.labels.find_id(example.label)
+        except UserError as error:
+            raise UserError(f"{example.where}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -59,25 +93,34 @@ class ClassificationDataset(TrainingDataset):
     """Encoded texts with label ids; each text is a list of sentences, a single one for flat models."""
 
     def __init__(
-        self,
-        documents: Iterable[Sequence[Sequence[int]]],
-        labels: Sequence[int],
-        encoder: TextEncoder,
-        dropout: float = 0.0,
+        self, examples: Sequence[LabelledText], vocabulary: ClassificationVocabulary, dropout: float = 0.0
     ) -> None:
         """With BPE `dropout`, the texts of each batch are segmented anew."""
-        encoded_texts = list(documents)
-        self.sentences = RaggedArray.from_rows(ids for document in encoded_texts for ids in document)
-        self.offsets = np.cumsum([0, *map(len, encoded_texts)])  # index of the first sentence of each text
-        self.labels = np.asarray(labels, dtype=np.int64)
+        encoder = vocabulary.encoder
+        untruncated = [encoder.encode_untruncated(example.text) for example in examples]
+        self.num_cut_sentences = sum(len(ids) > encoder.max_length for document in untruncated for ids in document)
+        self.num_cut_texts = sum(len(document) > encoder.max_sentences for document in untruncated)
+        documents = list(map(encoder.truncate, untruncated))
+        self.sentences = RaggedArray.from_rows(ids for document in documents for ids in document)
+        self.offsets = np.cumsum([0, *map(len, documents)])  # index of the first sentence of each text
+        self.labels = np.array(vocabulary.encode_labels(examples), dtype=np.int64)
         self.encoder = encoder
         self.dropout = dropout
-        longest = [max(map(len, document), default=0) for document in encoded_texts]
+        longest = [max(map(len, document), default=0) for document in documents]
         self.sizes = np.maximum(np.diff(self.offsets) * np.asarray(longest, dtype=np.int64), 1).astype(np.int32)
         digest = hashlib.sha256()
         for array in (self.sentences.values, self.sentences.offsets, self.offsets, self.labels):
             digest.update(np.asarray(array, dtype=np.int64).tobytes())
         self.fingerprint = digest.hexdigest()
+
+    def describe_truncation(self) -> list[str]:
+        """Return how many sentences and texts were cut."""
+        noun = "sentences" if self.encoder.is_hierarchical else "texts"
+        counts = {
+            f"{noun} cut at {self.encoder.max_length} tokens": self.num_cut_sentences,
+            f"texts cut at {self.encoder.max_sentences} sentences": self.num_cut_texts,
+        }
+        return [f"{count:,} {what}" for what, count in counts.items() if count]
 
     def get_token_ids(self, row: int) -> list[list[int]]:
         """Return the ids of a text, sentence by sentence."""

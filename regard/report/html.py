@@ -20,7 +20,7 @@ from regard.evaluate import LengthGroup
 from regard.plot import AttentionOverlay, PredictedSeries
 from regard.runs import Run
 from regard.search import Floats
-from regard.tasks import DevExample, Prediction
+from regard.tasks.base import DevExample, Prediction
 from regard.translate import Translation
 
 TRAINING_CURVES = (

@@ -26,7 +26,8 @@ from regard.runs import Run
 from regard.runs.summary import summarize_run
 from regard.search import Floats
 from regard.special_tokens import EOS, SPECIAL_TOKENS
-from regard.tasks import DevExample, Predictor, get_task
+from regard.tasks import get_task
+from regard.tasks.base import DevExample, Predictor
 from regard.translate import Translation, Translator, compute_attention_by_head
 
 SAMPLES = 5

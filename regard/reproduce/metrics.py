@@ -16,7 +16,7 @@ from regard import api
 from regard.config import parse_settings
 from regard.data.readers.conll import ColumnNames, read_tagged_sentences
 from regard.data.readers.dispatch import read_all_pairs
-from regard.data.readers.series import read_series_files
+from regard.data.readers.series import read_series
 from regard.data.readers.text import Pair
 from regard.evaluate import GoldAlignment, bleu, bleu_by_length, read_gold_alignments
 from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec
@@ -193,9 +193,9 @@ def measure_cell(workspace: Workspace, row: ExperimentRow) -> MetricValues:
 
 def _measure_adding_error(workspace: Workspace, training: TrainingSpec) -> float:
     """Return the RMSE at the last step, whose target is the sum; 0.41 is that of the mean."""
-    test = read_series_files(workspace.get_corpus(training.corpus).test, num_inputs=2)
+    test = list(read_series(workspace.get_corpus(training.corpus).test, num_inputs=2))
     predictions = api.load(workspace.train_or_resume(training)).predict([series.inputs for series in test])
-    sums = [series.targets[-1, 0] for series in test if series.targets is not None]
+    sums = [series.targets[-1, 0] for series in test]
     errors = [total - prediction.outputs[-1, 0] for total, prediction in zip(sums, predictions, strict=True)]
     return float(np.sqrt(np.mean(np.square(errors))))
 

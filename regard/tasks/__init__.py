@@ -6,39 +6,13 @@ from typing import Any
 from regard.errors import UserError, format_suggestion
 from regard.models.plugins import PLUGIN_VARIABLE, import_plugins
 from regard.recipes import get_task_name
-from regard.synthetic.corpus import SyntheticCorpus
-from regard.tasks.base import (
-    DevExample,
-    OnBestCallback,
-    Prediction,
-    Predictor,
-    PreparedRun,
-    Task,
-    ValidateFunction,
-    Validation,
-    ValidationSample,
-)
-from regard.tasks.captioning import CaptioningTask
+from regard.tasks.base import Task
+from regard.tasks.captioning.task import CaptioningTask
 from regard.tasks.classification import ClassificationTask
 from regard.tasks.cloze import ClozeTask
 from regard.tasks.regression import RegressionTask
 from regard.tasks.tagging import TaggingTask
 from regard.tasks.translation import TranslationTask
-
-__all__ = [
-    "TASKS",
-    "DevExample",
-    "OnBestCallback",
-    "Prediction",
-    "Predictor",
-    "PreparedRun",
-    "SyntheticCorpus",
-    "Task",
-    "ValidateFunction",
-    "Validation",
-    "ValidationSample",
-    "get_task",
-]
 
 TASKS: dict[str, Task] = {
     "caption": CaptioningTask(),

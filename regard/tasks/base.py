@@ -4,7 +4,7 @@ A task is one module, which has in this order
 
 1. settings: dataclasses for the `data` and `text` sections of its recipes;
 2. the reader of its files, here or in `regard/data/readers`;
-3. a `Vocabulary`: what is learnt from the training examples besides the weights;
+3. a vocabulary: what is learnt from the training examples besides the weights, with `sizes`, `describe` and `save`;
 4. a batch (`regard.data.dataset.Batch`) and a dataset of encoded examples (`TrainingDataset`);
 5. a `Prediction`, and a `Predictor` that makes predictions and scores them;
 6. a class derived from `InMemoryTask`, which names these parts; its `prepare` and `load` have the steps from files to a
@@ -15,12 +15,16 @@ A line in `regard.tasks.TASKS` makes the task known to every command.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from itertools import compress
+from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -163,23 +167,12 @@ class Task(ABC):
         return RunConfig.from_recipe(recipe, self.text_settings, self.data_settings)
 
 
-class Vocabulary(Protocol):
-    """Anything learnt from the training examples besides the weights: tokens, labels, or the scale of numbers."""
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Number of inputs and of outputs."""
-
-    def describe(self) -> str:
-        """Return the sizes as text, for the log."""
-
-    def save(self, folder: Path) -> None:
-        """Write the vocabulary into a folder."""
-
-
 class Predictor(ABC):
     """A trained model with its vocabulary, ready for inference."""
 
+    nouns: ClassVar[str]  # what the examples are called in messages and metrics
+    dataset: ClassVar[type[Any]]  # an `TrainingDataset` that is made of examples and the vocabulary
+    selection_metrics: ClassVar[Sequence[str]]  # the first one that a model has chooses its best checkpoint
     min_batch_tokens: ClassVar[int] = 0  # batches may be larger than in training, without gradients
 
     def __init__(self, model: nn.Module, vocabulary: Any, data: Any, device: torch.device, batch_tokens: int) -> None:
@@ -206,17 +199,61 @@ class Predictor(ABC):
     def parse_json_input(self, given: Any) -> Any:
         """Validate untrusted JSON and return the input it holds; refuse paths to files on this machine."""
 
+    @classmethod
     @abstractmethod
-    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Return metrics on files that hold references."""
-
-    @abstractmethod
-    def validate(self, examples: Sequence[Any], dataset: Any, max_measured: int) -> Validation:
-        """Return loss, metrics and samples of dev examples; some metrics are of the first `max_measured` ones."""
+    def iterate_examples(cls, paths: Sequence[Path], data: Any) -> Iterable[Any]:
+        """Yield the inputs of files with their references."""
 
     @abstractmethod
     def run_batch(self, batch: Any) -> Sequence[Any]:
         """Return the model's output for each example of a batch, without padding."""
+
+    def compute_metrics(self, examples: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
+        """Return the metrics of the model's outputs for `evaluate`, with the `selection_metrics` for `validate`."""
+        raise NotImplementedError
+
+    def compute_loss(self, examples: Sequence[Any], dataset: Any, outputs: Sequence[Any]) -> float:
+        """Return the dev loss for `validate`."""
+        raise NotImplementedError
+
+    def make_sample(self, example: Any, output: Any) -> ValidationSample:
+        """Return an example with the prediction that an output stands for, for `validate`."""
+        raise NotImplementedError
+
+    @classmethod
+    def read_examples(cls, paths: Sequence[str | Path], data: Any, purpose: str) -> list[Any]:
+        """Read the examples of files; raise UserError if there are none for the purpose ("train on")."""
+        examples = list(cls.iterate_examples(list(map(Path, paths)), data))
+        if not any(map(cls.is_usable, examples)):
+            raise UserError(f"{' and '.join(map(str, paths))}: no {cls.nouns} to {purpose}")
+        return examples
+
+    @classmethod
+    def is_usable(cls, example: Any) -> bool:
+        """Return whether an example has an input and a reference, as training and validation need them."""
+        return True
+
+    @classmethod
+    def encode(cls, examples: Sequence[Any], vocabulary: Any) -> tuple[Sequence[Any], Any]:
+        """Return the examples as the metrics take them, and their dataset."""
+        return examples, cls.dataset(examples, vocabulary)
+
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Return metrics on files that hold references."""
+        examples, dataset = self.encode(self.read_examples(paths, self.data, "score on"), self.vocabulary)
+        return {self.nouns: len(examples)} | self.compute_metrics(examples, self.run_model(dataset))
+
+    def validate(self, examples: Sequence[Any], dataset: Any, max_measured: int) -> Validation:
+        """Return the loss of all dev examples, and metrics and samples of the first `max_measured` ones."""
+        outputs = self.run_model(dataset)
+        loss = self.compute_loss(examples, dataset, outputs)
+        if not math.isfinite(loss):
+            raise ArithmeticError("the dev loss is NaN or inf")
+        measured = self.compute_metrics(examples[:max_measured], outputs[:max_measured])
+        metrics = {name: value for name, value in measured.items() if name in self.selection_metrics}
+        selection_metric = next(name for name in self.selection_metrics if name in metrics)
+        samples = [self.make_sample(*pair) for pair in zip(examples[:SAMPLES], outputs, strict=False)]
+        return Validation(loss, metrics, selection_metric, samples)
 
     @torch.inference_mode()
     def run_model(self, dataset: TrainingDataset) -> list[Any]:
@@ -228,20 +265,14 @@ class Predictor(ABC):
         return map_batches_in_order(run_rows, dataset.sizes, self.batch_tokens)
 
 
+@dataclass(frozen=True)
 class Validator:
     """Validates models on dev examples, which are encoded once."""
 
-    def __init__(
-        self,
-        make_predictor: Callable[[nn.Module, torch.device], Predictor],
-        examples: Sequence[Any],
-        dataset: TrainingDataset,
-        max_measured: int,
-    ) -> None:
-        self.make_predictor = make_predictor
-        self.examples = examples
-        self.dataset = dataset
-        self.max_measured = max_measured
+    make_predictor: Callable[[nn.Module, torch.device], Predictor]
+    examples: Sequence[Any]
+    dataset: TrainingDataset
+    max_measured: int
 
     def __call__(self, model: nn.Module, device: torch.device) -> Validation:
         """Return the metrics of a model; leave the model and the random generators unchanged."""
@@ -271,15 +302,11 @@ class Split(NamedTuple, Generic[ExampleT]):
 class InMemoryTask(Task, Generic[ExampleT]):
     """A task whose examples fit in memory: all steps from files to a trainer or a predictor, with a method for each."""
 
-    nouns: ClassVar[str]  # what the examples are called in messages
+    predictor: ClassVar[type[Predictor]]
     data_hint: ClassVar[str]  # completes "nothing to train on: name …"
     length_unit: ClassVar[str] = ""  # of `measure_length`
+    too_few: ClassVar[str]  # says why no dev set can be held out if all inputs are equal
     dev_limit: ClassVar[str]  # key of `data`: the largest number of examples to hold out for the dev set
-    predictor: ClassVar[type[Predictor]]
-
-    @abstractmethod
-    def read_examples(self, paths: Sequence[Path], data: Any, purpose: str) -> list[ExampleT]:
-        """Read labelled examples; raise UserError if there are none for the purpose ("to train on")."""
 
     @abstractmethod
     def make_split_pair(self, example: ExampleT) -> Pair:
@@ -287,56 +314,44 @@ class InMemoryTask(Task, Generic[ExampleT]):
 
     @abstractmethod
     def learn_vocabulary(self, split: Split[ExampleT], config: RunConfig) -> Any:
-        """Return the `Vocabulary` of the training examples."""
+        """Return the vocabulary of the training examples: tokens, labels, or the scale of numbers.
+
+        Its `sizes` are the numbers of inputs and outputs, `describe()` gives them as text, `save(folder)` writes it.
+        """
 
     @abstractmethod
     def load_vocabulary(self, run: Run, config: RunConfig) -> Any:
         """Load the vocabulary of a run; `config` is that of the run, or of one that starts from it."""
 
     @abstractmethod
-    def make_training_set(
-        self, split: Split[ExampleT], vocabulary: Any, config: RunConfig
-    ) -> tuple[TrainingDataset, Mapping[str, int]]:
-        """Return the encoded training examples, and how many were left out or cut, by reason."""
-
-    @abstractmethod
-    def make_dev_set(
-        self, dev: Sequence[ExampleT], vocabulary: Any, config: RunConfig
-    ) -> tuple[Sequence[Any], TrainingDataset]:
-        """Return the examples to validate on, as `Predictor.validate` takes them, and their encoding."""
-
-    @abstractmethod
     def make_dev_example(self, example: ExampleT) -> DevExample:
         """Return input and reference of an example."""
 
-    def choose_training_examples(self, examples: list[ExampleT], data: Any) -> list[ExampleT]:
-        """Return the examples that can be trained on, before the split."""
-        return examples
+    def make_training_set(
+        self, split: Split[ExampleT], vocabulary: Any, config: RunConfig
+    ) -> tuple[Any, Mapping[str, int]]:
+        """Return the dataset of the training examples, and how many were left out, by reason."""
+        return self.predictor.dataset(split.train, vocabulary), split.left_out
+
+    def choose_dev_examples(self, dev: list[ExampleT], max_measured: int) -> list[ExampleT]:
+        """Return the dev examples to validate on: all, where only metrics are limited to `max_measured` of them."""
+        return dev
+
+    def resolve_config(self, config: RunConfig, split: Split[ExampleT], dataset: Any, parent: Run | None) -> RunConfig:
+        """Return the config with what the data decide; `parent` is the run whose vocabulary is used."""
+        return config
 
     def measure_length(self, example: ExampleT) -> int:
         """Return the length of a training example, which is left out if it is above `data.max_length`."""
         return 0
 
-    def explain_too_few(self, examples: Sequence[ExampleT]) -> str:
-        """Return the beginning of the message for data that are too little to hold out a dev set."""
-        return f"all {self.nouns} are equal"
+    def describe_training_set(self, split: Split[ExampleT], dataset: Any) -> Sequence[str]:
+        """Return notes on the training examples, for the log."""
+        return ()
 
-    def describe(
-        self,
-        split: Split[ExampleT],
-        dataset: TrainingDataset,
-        left_out: Mapping[str, int],
-        validator: Validator,
-        vocabulary: Any,
-    ) -> str:
-        """Return the numbers of examples and the sizes of the vocabulary, for the log."""
-        counts = format_left_out(left_out)
-        dev = f"{len(split.dev):,} dev {self.nouns}{self.describe_dev_set(validator.examples)}"
-        return f"{len(dataset):,} {self.nouns}{counts}, {dev}, {vocabulary.describe()}"
-
-    def describe_dev_set(self, dev: Sequence[Any]) -> str:
-        """Return a note on the examples that are validated on."""
-        return ""
+    def describe_dev_set(self, dev: Sequence[Any]) -> Sequence[str]:
+        """Return notes on the examples that are validated on, for the log."""
+        return ()
 
     def make_predictor(self, vocabulary: Any, config: RunConfig, model: Any, device: torch.device) -> Predictor:
         """Return a predictor of a model."""
@@ -352,10 +367,16 @@ class InMemoryTask(Task, Generic[ExampleT]):
         vocabulary = self.load_vocabulary(parent, config) if parent else self.learn_vocabulary(split, config)
         # 3. Encode the training examples and the dev set.
         dataset, left_out = self.make_training_set(split, vocabulary, config)
-        dev, dev_dataset = self.make_dev_set(split.dev, vocabulary, config)
-        make_predictor = partial(self.make_predictor, vocabulary, config)
-        validator = Validator(make_predictor, dev, dev_dataset, config.training.validate_pairs)
-        description = self.describe(split, dataset, left_out, validator, vocabulary)
+        config = self.resolve_config(config, split, dataset, parent)
+        max_measured = config.training.validate_pairs
+        dev, dev_dataset = self.predictor.encode(self.choose_dev_examples(split.dev, max_measured), vocabulary)
+        validator = Validator(partial(self.make_predictor, vocabulary, config), dev, dev_dataset, max_measured)
+        # 4. Describe the data for the log.
+        nouns = self.predictor.nouns
+        train_notes = format_left_out(left_out), *self.describe_training_set(split, dataset)
+        train_set = _format_count(len(dataset), nouns, *train_notes)
+        dev_set = _format_count(len(split.dev), f"dev {nouns}", *self.describe_dev_set(dev))
+        description = f"{train_set}, {dev_set}, {vocabulary.describe()}"
         return PreparedRun(run, config, dataset, validator, vocabulary.sizes, vocabulary.save, description)
 
     def split(self, data: Any, seed: int) -> Split[ExampleT]:
@@ -363,27 +384,35 @@ class InMemoryTask(Task, Generic[ExampleT]):
 
         Examples with equal inputs go to the same side. Long examples are left out of the training set only.
         """
+        predictor = self.predictor
         if not data.train:
             raise UserError(f"nothing to train on: name {self.data_hint}")
-        examples = self.read_examples(list(map(Path, data.train)), data, "train on")
-        train = self.choose_training_examples(examples, data)
+        examples = predictor.read_examples(data.train, data, "train on")
+        train = list(filter(predictor.is_usable, examples))
         left_out = {"empty": len(examples) - len(train)}
         if data.dev:
-            dev = self.read_examples(list(map(Path, data.dev)), data, "validate on")
+            dev = list(filter(predictor.is_usable, predictor.read_examples(data.dev, data, "validate on")))
         else:
-            max_dev, too_few = getattr(data, self.dev_limit), self.explain_too_few(train)
-            train, dev = split_dev_examples(train, self.make_split_pair, seed, max_dev, too_few)
+            hashes = np.array([hash_source(self.make_split_pair(example), seed) for example in train], dtype=np.uint64)
+            if len(np.unique(hashes)) < 2:
+                raise UserError(f"{self.too_few}, too little to train and validate on; give --dev")
+            is_dev = np.isin(hashes, choose_dev_hashes(hashes, getattr(data, self.dev_limit))).tolist()
+            dev = list(compress(train, is_dev))
+            train = list(compress(train, map(not_, is_dev)))
         short_enough = [example for example in train if self.measure_length(example) <= data.max_length]
         if not short_enough:
             raise UserError(
-                f"nothing to train on: all {self.nouns} have more than {data.max_length} {self.length_unit} "
+                f"nothing to train on: all {predictor.nouns} have more than {data.max_length} {self.length_unit} "
                 "(data.max_length)"
             )
         return Split(short_enough, dev, {"too long": len(train) - len(short_enough), **left_out})
 
     def load(self, *runs: str | Path, device: str | torch.device | None = None) -> Any:
         """Load the best checkpoint of a run as a predictor; by default on a GPU if there is one."""
-        run = get_single_run(runs, self.verb)
+        if len(runs) != 1:
+            names = ", ".join(map(str, runs))
+            raise UserError(f"a model that {self.verb} cannot join an ensemble: give one run, not {names}")
+        run = Run(Path(runs[0]))
         config = self.make_config(run.read_config())
         vocabulary = self.load_vocabulary(run, config)
         device = choose_inference_device(device)
@@ -395,21 +424,14 @@ class InMemoryTask(Task, Generic[ExampleT]):
 
 
 def format_left_out(counts: Mapping[str, int]) -> str:
-    """Return how many examples were left out, by reason, in brackets; "" if there are none."""
+    """Return how many examples were left out, by reason; "" if none were."""
     listed = ", ".join(f"{count:,} {reason}" for reason, count in counts.items() if count)
-    return f" (left out: {listed})" if listed else ""
+    return f"left out: {listed}" if listed else ""
 
 
-def split_dev_examples(
-    examples: Sequence[T], to_pair: Callable[[T], Pair], seed: int, max_dev: int, too_few_message: str
-) -> tuple[list[T], list[T]]:
-    """Return training examples and at most `max_dev` dev examples, chosen by a hash of the input of their pair."""
-    hashes = np.array([hash_source(to_pair(example), seed) for example in examples], dtype=np.uint64)
-    if len(np.unique(hashes)) < 2:
-        raise UserError(f"{too_few_message}, too little to train and validate on; give --dev")
-    is_dev = np.isin(hashes, choose_dev_hashes(hashes, max_dev)).tolist()
-    train = [example for example, in_dev in zip(examples, is_dev, strict=True) if not in_dev]
-    return train, [example for example, in_dev in zip(examples, is_dev, strict=True) if in_dev]
+def _format_count(count: int, noun: str, *notes: str) -> str:
+    listed = "; ".join(filter(None, notes))
+    return f"{count:,} {noun} ({listed})" if listed else f"{count:,} {noun}"
 
 
 def require_list(inputs: Sequence[T], input_name: str) -> Sequence[T]:
@@ -423,12 +445,3 @@ def find_vocabulary_run(run: Run, config: RunConfig, resume: bool) -> Run | None
     """Return the run whose vocabularies are used: the resumed one, or that in `training.init_from`; None: learn new."""
     init_from = config.training.init_from
     return run if resume else Run(Path(init_from)) if init_from else None
-
-
-def get_single_run(runs: Sequence[str | Path], activity: str) -> Run:
-    """Return the only run of `runs`; raise UserError for several. `activity` completes "a model that …"."""
-    if len(runs) != 1:
-        raise UserError(
-            f"a model that {activity} cannot join an ensemble: give one run, not {', '.join(map(str, runs))}"
-        )
-    return Run(Path(runs[0]))

@@ -10,8 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.data.classification_dataset import ClassificationBatch, ClassificationDataset, TextEncoder
-from regard.data.dataset import Indices, TrainingDataset
+from regard.config import Count
+from regard.data.classification_dataset import (
+    LABELS_FILE,
+    ClassificationBatch,
+    ClassificationDataset,
+    ClassificationVocabulary,
+    TextEncoder,
+)
+from regard.data.dataset import Integers
 from regard.data.readers.labelled_texts import (
     LabelColumns,
     LabelledText,
@@ -34,15 +41,12 @@ from regard.search import Floats
 from regard.synthetic.classification import write_classification_corpus
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (
-    SAMPLES,
     DevExample,
     InMemoryTask,
     Prediction,
     Predictor,
     Split,
-    Validation,
     ValidationSample,
-    Validator,
     require_list,
 )
 from regard.tokenizers import (
@@ -63,14 +67,11 @@ class ClassificationSettings(BaseDataSettings):
     text: int | str | None = None
     header: bool | None = None
     language: str = "en"
-    max_length: int = 400
-    max_sentences: int = 40
-    dev_pairs: int = 1000
+    max_length: Count = 400
+    max_sentences: Count = 40
+    dev_pairs: Count = 1000
 
     def __post_init__(self) -> None:
-        for name in ("max_length", "max_sentences", "dev_pairs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, not {getattr(self, name)}")
         for name in ("label", "text"):
             column = getattr(self, name)
             if column in (0, "") or (type(column) is int and column < 0):
@@ -82,47 +83,6 @@ class ClassificationSettings(BaseDataSettings):
     def columns(self) -> LabelColumns:
         """Columns to read of a file."""
         return LabelColumns(self.label, self.text, self.header)
-
-
-_LABELS_FILE = "labels.txt"
-
-
-class ClassificationVocabulary(NamedTuple):
-    """Tokens of the texts, and the labels."""
-
-    encoder: TextEncoder
-    labels: LabelVocabulary
-    settings: VocabularySettings
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Number of tokens and of labels."""
-        return self.encoder.tokenizer.vocab_size, len(self.labels.names)
-
-    def describe(self) -> str:
-        """Return the numbers of tokens and labels as text."""
-        return f"vocabulary {self.sizes[0]:,}, {self.sizes[1]} labels"
-
-    def save(self, folder: Path) -> None:
-        """Write tokenizer and labels into a folder."""
-        self.encoder.tokenizer.save(folder / make_vocabulary_file_name("text", self.settings))
-        self.labels.save(folder / _LABELS_FILE)
-
-    def encode_labels(self, examples: Sequence[LabelledText]) -> list[int]:
-        """Return the ids of the labels; raise UserError with the location of an unknown label."""
-        return [self._encode_label(example) for example in examples]
-
-    def _encode_label(self, example: LabelledText) -> int:
-        try:
-            return self.labels.find_id(example.label)
-        except UserError as error:
-            raise UserError(f"{example.where}: {error}") from error
-
-    def make_dataset(self, examples: Sequence[LabelledText]) -> ClassificationDataset:
-        """Return encoded texts with their labels."""
-        return ClassificationDataset(
-            [self.encoder(example.text) for example in examples], self.encode_labels(examples), self.encoder
-        )
 
 
 _MAX_PLOTTED_HOPS = 3  # attention hops shown besides their mean
@@ -192,15 +152,21 @@ class HierarchicalPrediction(ClassificationPrediction):
 
 
 class _ClassifierOutput(NamedTuple):
-    """Log-probabilities of the labels of one text, and attention weights with padding."""
+    """Log-probabilities of the labels of one text, and its tokens and attention weights with padding."""
 
     log_probs: Floats  # (L,)
+    ids: Integers  # (tokens,), or (sentences, tokens)
+    lengths: Integers  # (), or (sentences,)
     weights: Floats | None  # (hops, tokens), or (sentences, tokens)
     sentence_weights: Floats | None  # (sentences,)
 
 
 class ClassificationPredictor(Predictor):
     """A text classifier with its tokenizer and labels."""
+
+    nouns = "texts"
+    dataset = ClassificationDataset
+    selection_metrics = ("accuracy", "macro_f1")
 
     def parse_lines(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield each line as a text."""
@@ -220,43 +186,52 @@ class ClassificationPredictor(Predictor):
 
     def predict(self, inputs: Sequence[str]) -> list[ClassificationPrediction]:
         """Return a label for each text, in order."""
-        encoder = self.vocabulary.encoder
-        encoded = [encoder(self.parse_json_input(text)) for text in require_list(inputs, "text")]
-        outputs = self.run_model(ClassificationDataset(encoded, [0] * len(encoded), encoder))
-        return [self._make_prediction(*pair) for pair in zip(outputs, encoded, strict=True)]
+        texts = [LabelledText(self.parse_json_input(text), "", "") for text in require_list(inputs, "text")]
+        return list(map(self._make_prediction, self.run_model(ClassificationDataset(texts, self.vocabulary))))
+
+    @classmethod
+    def iterate_examples(cls, paths: Sequence[Path], data: ClassificationSettings) -> Iterator[LabelledText]:
+        """Yield labelled texts."""
+        return read_labelled_texts(paths, data.columns)
+
+    @classmethod
+    def is_usable(cls, example: LabelledText) -> bool:
+        """Return whether the text is not empty."""
+        return bool(example.text.strip())
 
     def run_batch(self, batch: ClassificationBatch) -> list[_ClassifierOutput]:
         """Return label probabilities and attention weights of each text."""
         logits, *attention = self.model(batch.ids, batch.lengths)
         no_weights = [None] * batch.num_rows
         weights = (no_weights if tensor is None else tensor.float().cpu().numpy() for tensor in attention)
-        return [_ClassifierOutput(*row) for row in zip(log_probs(logits).cpu().numpy(), *weights, strict=True)]
+        columns = (tensor.cpu().numpy() for tensor in (log_probs(logits), batch.ids, batch.lengths))
+        return [_ClassifierOutput(*row) for row in zip(*columns, *weights, strict=True)]
 
-    def _make_prediction(self, output: _ClassifierOutput, ids: Sequence[Sequence[int]]) -> ClassificationPrediction:
+    def _make_prediction(self, output: _ClassifierOutput) -> ClassificationPrediction:
         """Convert a model output to label names, probabilities and attention over tokens."""
         encoder, labels = self.vocabulary.encoder, self.vocabulary.labels
         probabilities = dict(zip(labels.names, np.exp(output.log_probs).tolist(), strict=True))
         label = labels.names[int(output.log_probs.argmax())]
-        tokens = [encoder.tokenizer.convert_ids_to_tokens(sentence) for sentence in ids]
+        convert = encoder.tokenizer.convert_ids_to_tokens
         if not encoder.is_hierarchical:
-            flat = [token for sentence in tokens for token in sentence]
-            weights = None if output.weights is None else output.weights[:, : len(flat)]
-            return ClassificationPrediction(label, probabilities, flat, weights)
+            tokens = convert(output.ids[: output.lengths].tolist())
+            weights = None if output.weights is None else output.weights[:, : len(tokens)]
+            return ClassificationPrediction(label, probabilities, tokens, weights)
+        lengths = [length for length in output.lengths.tolist() if length]
+        sentences = [convert(ids[:length]) for ids, length in zip(output.ids.tolist(), lengths, strict=False)]
         weights, sentence_weights = (
-            None if row is None else row[: len(tokens)] for row in (output.weights, output.sentence_weights)
+            None if row is None else row[: len(sentences)] for row in (output.weights, output.sentence_weights)
         )
-        return HierarchicalPrediction(label, probabilities, tokens, weights, sentence_weights)
+        return HierarchicalPrediction(label, probabilities, sentences, weights, sentence_weights)
 
-    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+    def compute_metrics(self, examples: Sequence[LabelledText], outputs: Sequence[_ClassifierOutput]) -> dict[str, Any]:
         """Return accuracy, macro-F1, loss, precision, recall and F1 of each label, and the confusion matrix."""
-        dataset = self.vocabulary.make_dataset(_read_nonempty(paths, self.data, "score on"))
-        scores = np.stack([output.log_probs for output in self.run_model(dataset)])
-        confusion, names = _count_confusions(scores, dataset), self.vocabulary.labels.names
+        labels, names = self.vocabulary.encode_labels(examples), self.vocabulary.labels.names
+        confusion = ConfusionMatrix.from_labels(labels, [int(output.log_probs.argmax()) for output in outputs])
         return {
-            "texts": len(dataset),
             "accuracy": confusion.accuracy,
             "macro_f1": confusion.macro_f1,
-            "loss": _compute_cross_entropy(scores, dataset.labels),
+            "loss": _compute_cross_entropy(outputs, labels),
             "labels": {names[id]: confusion.compute_label_scores(id)._asdict() for id in confusion.labels},
             "confusion": {
                 names[id]: {names[other]: count for other, count in row.items()}
@@ -264,40 +239,22 @@ class ClassificationPredictor(Predictor):
             },
         }
 
-    def validate(
-        self, examples: Sequence[LabelledText], dataset: ClassificationDataset, max_measured: int
-    ) -> Validation:
-        """Return cross-entropy, accuracy and macro-F1."""
-        outputs = self.run_model(dataset)
-        scores = np.stack([output.log_probs for output in outputs])
-        if not np.isfinite(scores).all():
-            raise ArithmeticError("the model gives label probabilities that are NaN or inf")
-        confusion = _count_confusions(scores, dataset)
-        samples = []
-        for row, example in enumerate(examples[:SAMPLES]):
-            prediction = self._make_prediction(outputs[row], dataset.get_token_ids(row))
-            chosen = prediction.to_text().replace("\t", " ")
-            texts = {"text": example.text, "label": example.label, "chosen": chosen}
-            samples.append(ValidationSample(texts, prediction.plot))
-        metrics = {"accuracy": confusion.accuracy, "macro_f1": confusion.macro_f1}
-        return Validation(_compute_cross_entropy(scores, dataset.labels), metrics, "accuracy", samples)
+    def compute_loss(
+        self, examples: Sequence[LabelledText], dataset: ClassificationDataset, outputs: Sequence[_ClassifierOutput]
+    ) -> float:
+        """Return the mean of −log p of the reference labels."""
+        return _compute_cross_entropy(outputs, dataset.labels)
+
+    def make_sample(self, example: LabelledText, output: _ClassifierOutput) -> ValidationSample:
+        """Return text, label and predicted label."""
+        prediction = self._make_prediction(output)
+        chosen = prediction.to_text().replace("\t", " ")
+        return ValidationSample({"text": example.text, "label": example.label, "chosen": chosen}, prediction.plot)
 
 
-def _count_confusions(scores: Floats, dataset: ClassificationDataset) -> ConfusionMatrix:
-    return ConfusionMatrix.from_labels(dataset.labels.tolist(), scores.argmax(1).tolist())
-
-
-def _compute_cross_entropy(scores: Floats, labels: Indices) -> float:
-    """Return the mean of −log p of the reference labels, given log-probabilities (N, L)."""
-    return 0.0 - float(scores[np.arange(len(labels)), labels].mean(dtype=np.float64))
-
-
-def _read_nonempty(paths: Sequence[Path], data: ClassificationSettings, purpose: str) -> list[LabelledText]:
-    """Read labelled texts; raise UserError if there are none."""
-    examples = list(read_labelled_texts(paths, data.columns))
-    if not examples:
-        raise UserError(f"{' and '.join(map(str, paths))}: no texts to {purpose}")
-    return examples
+def _compute_cross_entropy(outputs: Sequence[_ClassifierOutput], labels: Iterable[int]) -> float:
+    log_probs_of_labels = [output.log_probs[label] for output, label in zip(outputs, labels, strict=True)]
+    return 0.0 - float(np.mean(log_probs_of_labels, dtype=np.float64))
 
 
 _MAX_LISTED_LABELS = 10  # more labels are not listed with their counts in the log
@@ -317,7 +274,7 @@ class ClassificationTask(InMemoryTask[LabelledText]):
     data_settings = ClassificationSettings
     text_settings = VocabularySettings
     predictor = ClassificationPredictor
-    nouns = "texts"
+    too_few = "all texts are equal"
     dev_limit = "dev_pairs"
     data_hint = "files of labelled texts, or folders with a subfolder for each label"
 
@@ -325,35 +282,22 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         """Write the data of the task's demo into a folder."""
         return write_classification_corpus(folder)
 
-    def read_examples(self, paths: Sequence[Path], data: ClassificationSettings, purpose: str) -> list[LabelledText]:
-        """Read labelled texts."""
-        return _read_nonempty(paths, data, purpose)
-
-    def choose_training_examples(
-        self, examples: list[LabelledText], data: ClassificationSettings
-    ) -> list[LabelledText]:
-        """Return the texts that are not empty; raise UserError if the labels look like texts."""
-        nonempty = [example for example in examples if example.text.strip()]
-        if not nonempty:
-            raise UserError(f"{' and '.join(data.train or ())}: no texts to train on")
-        labels = sorted({example.label for example in nonempty})
-        if len(labels) > max(_MAX_UNQUESTIONED_LABELS, len(nonempty) // 2):
-            raise UserError(
-                f"{len(nonempty):,} texts have {len(labels):,} labels, such as {short_repr(labels[0])}; "
-                "check the columns data.label and data.text"
-            )
-        return nonempty
-
     def make_split_pair(self, example: LabelledText) -> Pair:
         """Return text and label."""
         return Pair(example.text, example.label)
 
     def learn_vocabulary(self, split: Split[LabelledText], config: RunConfig) -> ClassificationVocabulary:
         """Train a tokenizer on the training texts; labels include those of texts that are held out."""
-        held_out = () if config.data.dev else split.dev
-        labels = LabelVocabulary(example.label for example in (*split.train, *held_out))
+        labelled = split.train if config.data.dev else [*split.train, *split.dev]
+        labels = LabelVocabulary(example.label for example in labelled)
+        first = labels.names[0]
         if len(labels.names) < 2:
-            raise UserError(f"every text has the label {labels.names[0]!r}: a classifier needs at least two labels")
+            raise UserError(f"every text has the label {first!r}: a classifier needs at least two labels")
+        if len(labels.names) > max(_MAX_UNQUESTIONED_LABELS, len(labelled) // 2):
+            raise UserError(
+                f"{len(labelled):,} texts have {len(labels.names):,} labels, such as {short_repr(first)}; "
+                "check the columns data.label and data.text"
+            )
         lines = [" ".join(example.text.split()) for example in split.train]
         return _make_vocabulary(train_tokenizer(config.text, lambda: lines), labels, config)
 
@@ -361,52 +305,23 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         """Load tokenizer and labels of a run."""
         folder = run.folder / "tokenizer"
         tokenizer = load_tokenizer(config.text, folder / make_vocabulary_file_name("text", config.text))
-        return _make_vocabulary(tokenizer, LabelVocabulary.load(folder / _LABELS_FILE), config)
+        return _make_vocabulary(tokenizer, LabelVocabulary.load(folder / LABELS_FILE), config)
 
     def make_training_set(
         self, split: Split[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
     ) -> tuple[ClassificationDataset, Mapping[str, int]]:
-        """Return the encoded training texts, and how many were cut or left out."""
-        encoder, labels = vocabulary.encoder, vocabulary.encode_labels(split.train)
-        untruncated = [encoder.encode_untruncated(example.text) for example in split.train]
-        documents = map(encoder.truncate, untruncated)
-        noun = "sentences" if encoder.is_hierarchical else "texts"
-        counts = {
-            f"{noun} cut at {encoder.max_length} tokens": sum(
-                len(ids) > encoder.max_length for document in untruncated for ids in document
-            ),
-            f"texts cut at {encoder.max_sentences} sentences": sum(
-                len(document) > encoder.max_sentences for document in untruncated
-            ),
-            "empty ones left out": split.left_out["empty"],
-        }
-        return ClassificationDataset(documents, labels, encoder, config.text.dropout), counts
+        """Return the encoded training texts, with BPE dropout."""
+        return ClassificationDataset(split.train, vocabulary, config.text.dropout), split.left_out
 
-    def make_dev_set(
-        self, dev: Sequence[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
-    ) -> tuple[list[LabelledText], ClassificationDataset]:
-        """Return an even subsample of the dev texts, and encoded."""
-        sample = subsample_evenly(dev, config.training.validate_pairs)
-        return sample, vocabulary.make_dataset(sample)
+    def choose_dev_examples(self, dev: list[LabelledText], max_measured: int) -> list[LabelledText]:
+        """Return an even subsample: a file may have the texts of one label behind those of another."""
+        return subsample_evenly(dev, max_measured)
 
-    def describe(
-        self,
-        split: Split[LabelledText],
-        dataset: TrainingDataset,
-        left_out: Mapping[str, int],
-        validator: Validator,
-        vocabulary: ClassificationVocabulary,
-    ) -> str:
-        """Return the numbers of texts, of those that were cut, and of each label."""
-        notes = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items() if count)
-        counts = Counter(example.label for example in split.train)
-        names = vocabulary.labels.names
-        listed = ", ".join(f"{name} {counts[name]:,}" for name in names)
-        label_counts = f" ({listed})" if len(names) <= _MAX_LISTED_LABELS else ""
-        return (
-            f"{len(dataset):,} texts{f' ({notes})' if notes else ''}, {len(split.dev):,} dev texts, "
-            f"{vocabulary.describe()}{label_counts}"
-        )
+    def describe_training_set(self, split: Split[LabelledText], dataset: ClassificationDataset) -> list[str]:
+        """Return the numbers of texts that were cut, and of each label."""
+        counts = sorted(Counter(example.label for example in split.train).items())
+        listed = ", ".join(f"{label} {count:,}" for label, count in counts)
+        return [*dataset.describe_truncation(), f"labels: {listed}" if len(counts) <= _MAX_LISTED_LABELS else ""]
 
     def make_dev_example(self, example: LabelledText) -> DevExample:
         """Return text and label."""

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard import tokenizers
+from regard.config import Count, Range
 from regard.data.dataset import (
     Batch,
     Indices,
@@ -31,7 +31,7 @@ from regard.data.readers.cloze import (
     find_most_frequent_candidate,
     parse_question,
     parse_questions,
-    read_question_files,
+    read_questions,
     tokenize_question,
 )
 from regard.data.readers.text import Pair, format_path, iterate_lines
@@ -44,17 +44,15 @@ from regard.special_tokens import UNK
 from regard.synthetic.cloze import write_cloze_corpus
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (
-    SAMPLES,
     DevExample,
     InMemoryTask,
     Prediction,
     Predictor,
     Split,
-    Validation,
     ValidationSample,
     require_list,
 )
-from regard.tokenizers import TextSettings, Tokenizers, WordTokenizer
+from regard.tokenizers import VocabularySettings, WordTokenizer, load_tokenizer
 from regard.tokenizers.tokenizer import normalize
 
 
@@ -63,16 +61,12 @@ class ClozeSettings(BaseDataSettings):
     """The `data` section of a cloze recipe: files, blank, and length limits."""
 
     blank: str = "XXXXX"
-    max_length: int = 2000
-    dev_questions: int = 1000
+    max_length: Count = 2000
+    dev_questions: Count = 1000
 
     def __post_init__(self) -> None:
         if self.blank.split() != [self.blank]:
             raise ValueError(f"blank must be one word, which marks the missing word, not {self.blank!r}")
-        if self.max_length < 1 or self.dev_questions < 1:
-            raise ValueError(
-                f"max_length and dev_questions must be at least 1, not {self.max_length} and {self.dev_questions}"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +74,12 @@ class ClozeTextSettings:
     """The `text` section of a cloze recipe; the vocabulary is of words, because an answer is a word."""
 
     kind: Literal["word"] = "word"
-    vocabulary: int = 50000
+    vocabulary: Annotated[int, Range(6)] = 50000  # more than the special ids
     lowercase: bool = False
-
-    def __post_init__(self) -> None:
-        if self.vocabulary < 6:
-            raise ValueError(f"vocabulary must hold more than the five special ids, not {self.vocabulary}")
 
 
 BLANK_TAG = "blank"  # vocabulary tag of the blank
+_VOCABULARY_FILE = "shared.vocab"
 
 
 class ClozeVocabulary(NamedTuple):
@@ -127,14 +118,13 @@ class ClozeVocabulary(NamedTuple):
         return [blank_id if word == self.blank else self.encode_document([word])[0] for word in words]
 
     def save(self, folder: Path) -> None:
-        """Write the vocabulary into a folder, in the format of a shared vocabulary."""
-        tokenizers.save_tokenizers(Tokenizers(self.words, self.words), TextSettings(kind="word"), folder)
+        """Write the vocabulary into a folder."""
+        self.words.save(folder / _VOCABULARY_FILE)
 
     @classmethod
     def load(cls, folder: Path, settings: ClozeTextSettings, blank: str) -> ClozeVocabulary:
         """Read what `save` wrote."""
-        text_settings = TextSettings(kind="word", lowercase=settings.lowercase)
-        words = tokenizers.load_tokenizers(text_settings, folder).source
+        words = load_tokenizer(VocabularySettings(kind="word", lowercase=settings.lowercase), folder / _VOCABULARY_FILE)
         assert isinstance(words, WordTokenizer)
         words.find_tag_id(BLANK_TAG)  # raises if the vocabulary belongs to another task
         return cls(words, blank)
@@ -283,20 +273,18 @@ class _ReaderOutput(NamedTuple):
 class ClozePredictor(Predictor):
     """A cloze reader with its vocabulary."""
 
+    nouns = "questions"
+    dataset = ClozeDataset
+    selection_metrics = ("accuracy",)
+
     def predict(self, inputs: Sequence[Question | Mapping[str, Any]]) -> list[ClozePrediction]:
         """Return an answer for each question, in order; a question is a mapping as in a line of JSON."""
         questions = [
             question if isinstance(question, Question) else self.parse_json_input(question)
             for question in require_list(inputs, "question")
         ]
-        return self.answer(list(map(self.vocabulary.tokenize, questions)))
-
-    def answer(
-        self, questions: Sequence[TokenizedQuestion], dataset: ClozeDataset | None = None
-    ) -> list[ClozePrediction]:
-        """Return a prediction for each question, in order; `dataset` has the questions if they are encoded already."""
-        outputs = self.run_model(dataset or ClozeDataset(questions, self.vocabulary))
-        return [_make_cloze_prediction(*pair) for pair in zip(questions, outputs, strict=True)]
+        tokenized, dataset = self.encode(questions, self.vocabulary)
+        return list(map(make_cloze_prediction, tokenized, self.run_model(dataset)))
 
     def run_batch(self, batch: ClozeBatch) -> list[_ReaderOutput]:
         """Return the attention weights of each question, with padding."""
@@ -318,54 +306,53 @@ class ClozePredictor(Predictor):
         """Yield the questions of a file."""
         return parse_questions(iterate_lines(path), self.data.blank, format_path(path))
 
-    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+    @classmethod
+    def iterate_examples(cls, paths: Sequence[Path], data: ClozeSettings) -> Iterator[Question]:
+        """Yield questions with answers."""
+        return read_questions(paths, data.blank)
+
+    @classmethod
+    def encode(
+        cls, examples: Sequence[Question], vocabulary: ClozeVocabulary
+    ) -> tuple[Sequence[TokenizedQuestion], ClozeDataset]:
+        """Return questions split into words, and their dataset."""
+        questions = list(map(vocabulary.tokenize, examples))
+        return questions, ClozeDataset(questions, vocabulary)
+
+    def compute_metrics(
+        self, examples: Sequence[TokenizedQuestion], outputs: Sequence[_ReaderOutput]
+    ) -> dict[str, Any]:
         """Return accuracy and loss, and the accuracy of choosing the most frequent candidate."""
-        predictions = self.predict(_read_answered_questions(paths, self.data.blank, "evaluate the model on"))
-        baseline_correct = [find_most_frequent_candidate(one.question) == one.question.answer for one in predictions]
+        predictions = list(map(make_cloze_prediction, examples, outputs))
+        baseline_correct = [find_most_frequent_candidate(question) == question.answer for question in examples]
         return {
-            "questions": len(predictions),
             "accuracy": compute_cloze_accuracy(predictions),
             "most_frequent": 100 * sum(baseline_correct) / len(baseline_correct),
             "loss": compute_cloze_loss(predictions),
         }
 
-    def validate(self, examples: Sequence[TokenizedQuestion], dataset: ClozeDataset, max_measured: int) -> Validation:
-        """Return mean −log P(answer), and accuracy in percent."""
-        predictions = self.answer(examples, dataset)
-        return Validation(
-            compute_cloze_loss(predictions),
-            {"accuracy": compute_cloze_accuracy(predictions)},
-            "accuracy",
-            [ValidationSample(_format_sample(prediction), prediction.plot) for prediction in predictions[:SAMPLES]],
-        )
+    def compute_loss(
+        self, examples: Sequence[TokenizedQuestion], dataset: ClozeDataset, outputs: Sequence[_ReaderOutput]
+    ) -> float:
+        """Return the mean of −log P(answer)."""
+        return compute_cloze_loss(list(map(make_cloze_prediction, examples, outputs)))
+
+    def make_sample(self, example: TokenizedQuestion, output: _ReaderOutput) -> ValidationSample:
+        """Return query, reference answer and predicted answer."""
+        prediction = make_cloze_prediction(example, output)
+        reference = "" if example.answer is None else example.candidates[example.answer]
+        texts = {"query": " ".join(example.query), "right": reference, "answer": prediction.text}
+        return ValidationSample(texts, prediction.plot)
 
 
-def _make_cloze_prediction(question: TokenizedQuestion, output: _ReaderOutput) -> ClozePrediction:
+def make_cloze_prediction(question: TokenizedQuestion, output: _ReaderOutput) -> ClozePrediction:
     """Compute P(w | D, Q) = Σ_{i ∈ I(w,D)} s_i from the weights of a padded document and query."""
     candidate_ids = np.array(question.candidate_ids)
     weights = output.document[: len(candidate_ids)]
-    if not np.isfinite(weights).all():
-        raise ArithmeticError("the attention weights of a document are NaN or inf")
     is_candidate = candidate_ids != NO_CANDIDATE
     probabilities = np.bincount(candidate_ids[is_candidate], weights[is_candidate], len(question.candidates))
     query_weights = None if output.query is None else output.query[: len(question.query)]
     return ClozePrediction(question, probabilities.tolist(), weights.tolist(), query_weights)
-
-
-def _format_sample(prediction: ClozePrediction) -> dict[str, str]:
-    """Return query, reference answer and predicted answer."""
-    question = prediction.question
-    reference = "" if question.answer is None else question.candidates[question.answer]
-    return {"query": " ".join(question.query), "right": reference, "answer": prediction.text}
-
-
-def _read_answered_questions(paths: Sequence[Path], blank: str, purpose: str) -> list[Question]:
-    """Read questions; raise UserError for one without an answer."""
-    questions = read_question_files(paths, blank)
-    for question in questions:
-        if question.answer is None:
-            raise question.make_error(f"there is no answer to {purpose}")
-    return questions
 
 
 class ClozeTask(InMemoryTask[Question]):
@@ -376,7 +363,7 @@ class ClozeTask(InMemoryTask[Question]):
     data_settings = ClozeSettings
     text_settings = ClozeTextSettings
     predictor = ClozePredictor
-    nouns = "questions"
+    too_few = "all questions are of one document"
     dev_limit = "dev_questions"
     data_hint = "a file of questions, in CBT format or JSON lines"
 
@@ -384,17 +371,9 @@ class ClozeTask(InMemoryTask[Question]):
         """Write the data of the task's demo into a folder."""
         return write_cloze_corpus(folder)
 
-    def read_examples(self, paths: Sequence[Path], data: ClozeSettings, purpose: str) -> list[Question]:
-        """Read questions with answers."""
-        return _read_answered_questions(paths, data.blank, "train on")
-
     def make_split_pair(self, example: Question) -> Pair:
         """Return document and query, so that the dev set is split by document."""
         return Pair("\n".join(example.document), example.query)
-
-    def explain_too_few(self, examples: Sequence[Question]) -> str:
-        """Return the beginning of the message for questions that cannot be split."""
-        return "all questions are of one document"
 
     def learn_vocabulary(self, split: Split[Question], config: RunConfig) -> ClozeVocabulary:
         """Return the vocabulary of the training questions."""
@@ -429,17 +408,14 @@ class ClozeTask(InMemoryTask[Question]):
             )
         return dataset, {"too long": too_long, "without the answer in the document": unanswerable}
 
-    def make_dev_set(
-        self, dev: Sequence[Question], vocabulary: ClozeVocabulary, config: RunConfig
-    ) -> tuple[list[TokenizedQuestion], ClozeDataset]:
-        """Return the first dev questions, as words and as ids."""
-        questions = list(map(vocabulary.tokenize, dev[: config.training.validate_pairs]))
-        return questions, ClozeDataset(questions, vocabulary)
+    def choose_dev_examples(self, dev: list[Question], max_measured: int) -> list[Question]:
+        """Return the first questions."""
+        return dev[:max_measured]
 
-    def describe_dev_set(self, dev: Sequence[TokenizedQuestion]) -> str:
+    def describe_dev_set(self, dev: Sequence[TokenizedQuestion]) -> list[str]:
         """Return the number of unanswerable questions, which count as wrong."""
         unanswerable = sum(not question.is_answerable for question in dev)
-        return f" ({unanswerable:,} without the answer in the document)" if unanswerable else ""
+        return [f"{unanswerable:,} without the answer in the document"] if unanswerable else []
 
     def make_dev_example(self, example: Question) -> DevExample:
         """Return a question and its answer."""

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import Count
 from regard.data.dataset import Batch, Indices, TrainingDataset
-from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series_files
+from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
@@ -26,13 +27,11 @@ from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.synthetic.regression import write_regression_corpus
 from regard.tasks.base import (
-    SAMPLES,
     DevExample,
     InMemoryTask,
     Prediction,
     Predictor,
     Split,
-    Validation,
     ValidationSample,
     require_list,
 )
@@ -42,16 +41,9 @@ from regard.tasks.base import (
 class RegressionSettings(BaseDataSettings):
     """The `data` section of a regression recipe; the first `inputs` numbers of a step are inputs, the rest targets."""
 
-    inputs: int = 1
-    max_length: int = 2000
-    dev_series: int = 1000
-
-    def __post_init__(self) -> None:
-        if self.inputs < 1 or self.max_length < 1 or self.dev_series < 1:
-            raise ValueError(
-                "inputs, max_length and dev_series must be at least 1, "
-                f"not {self.inputs}, {self.max_length} and {self.dev_series}"
-            )
+    inputs: Count = 1
+    max_length: Count = 2000
+    dev_series: Count = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +94,7 @@ class SeriesScalers(NamedTuple):
         """Fit both scalers to the training data."""
         return cls(
             StandardScaler.fit([example.inputs for example in series]),
-            StandardScaler.fit([example.targets for example in series if example.targets is not None]),
+            StandardScaler.fit([example.targets for example in series]),
         )
 
     @property
@@ -164,11 +156,16 @@ class RegressionDataset(TrainingDataset):
     """Scaled series; missing targets are zeros."""
 
     def __init__(self, series: Sequence[Series], scalers: SeriesScalers) -> None:
+        num_inputs, num_targets = scalers.sizes
+        for one in series:
+            if one.inputs.shape[1] != num_inputs or one.num_targets not in (0, num_targets):
+                raise UserError(
+                    f"{one.where}: {one.inputs.shape[1]} inputs and {one.num_targets} targets in a step, "
+                    f"but {num_inputs} and {num_targets} in the training data"
+                )
         self.source = [scalers.inputs.transform(one.inputs) for one in series]
         self.target = [
-            np.zeros((len(one.inputs), scalers.sizes[1]))
-            if one.targets is None
-            else scalers.targets.transform(one.targets)
+            scalers.targets.transform(one.targets) if one.num_targets else np.zeros((len(one.inputs), num_targets))
             for one in series
         ]
         self.sizes = np.array([len(one) for one in self.source], dtype=np.int32)
@@ -238,24 +235,27 @@ SeriesInput = Sequence[Sequence[float]] | Table  # (S, I)
 class RegressionPredictor(Predictor):
     """A regression model with its scalers."""
 
+    nouns = "series"
+    dataset = RegressionDataset
+    selection_metrics = ("r2", "rmse")
     min_batch_tokens = 20_000
 
     def predict(self, inputs: Sequence[SeriesInput]) -> list[RegressionPrediction]:
         """Return numbers for each step of each series; a series is a list of steps, each a list of numbers."""
         tables = [self._to_table(series) for series in require_list(inputs, "series")]
-        outputs = iter(self._predict_series([Series(table, None) for table in tables if len(table)]))
+        series = [Series(table, np.zeros((len(table), 0))) for table in tables if len(table)]
+        outputs = iter(self.run_model(RegressionDataset(series, self.vocabulary)))
         empty = np.zeros((0, self.vocabulary.sizes[1]))
-        return [RegressionPrediction(next(outputs) if len(table) else empty) for table in tables]
+        return [self._make_prediction(next(outputs) if len(table) else empty) for table in tables]
 
     def run_batch(self, batch: RegressionBatch) -> list[Table]:
         """Return the scaled outputs for each series."""
         outputs = self.model(batch.source, batch.lengths).double().cpu().numpy()
         return [output[:length] for output, length in zip(outputs, batch.lengths.tolist(), strict=True)]
 
-    def _predict_series(self, series: Sequence[Series]) -> list[Table]:
-        """Return outputs in the original scale of the targets."""
-        outputs = self.run_model(RegressionDataset(series, self.vocabulary))
-        return [self.vocabulary.targets.inverse_transform(table) for table in outputs]
+    def _make_prediction(self, output: Table) -> RegressionPrediction:
+        """Return an output in the original scale of the targets."""
+        return RegressionPrediction(self.vocabulary.targets.inverse_transform(output))
 
     def _to_table(self, given: SeriesInput) -> Table:
         """Return a series as an array; raise UserError if it has another shape, or NaN, inf or huge numbers."""
@@ -284,38 +284,36 @@ class RegressionPredictor(Predictor):
     def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[Table]:
         """Yield the series in lines, in the format of training data; targets are optional and ignored."""
         num_inputs, num_targets = self.vocabulary.sizes
-        for series, where in parse_series(lines, num_inputs, name):
+        for series in parse_series(lines, num_inputs, name):
             if series.num_targets not in (0, num_targets):
                 raise UserError(
-                    f"{where}: this model reads {num_inputs} numbers of a step, optionally followed by {num_targets} "
-                    "targets"
+                    f"{series.where}: this model reads {num_inputs} numbers of a step, optionally followed by "
+                    f"{num_targets} targets"
                 )
             yield series.inputs
 
-    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Return RMSE and R² on files with targets."""
-        num_inputs, num_targets = self.vocabulary.sizes
-        series = read_series_files(paths, num_inputs)
-        if series[0].num_targets != num_targets:
-            raise UserError(f"{paths[0]} has {series[0].num_targets} targets in a step, but the model {num_targets}")
-        gold = [example.targets for example in series if example.targets is not None]
-        counts = {"series": len(gold), "steps": sum(map(len, gold))}
-        return counts | compute_regression_metrics(gold, self._predict_series(series))
+    @classmethod
+    def iterate_examples(cls, paths: Sequence[Path], data: RegressionSettings) -> Iterator[Series]:
+        """Yield series with targets."""
+        return read_series(paths, data.inputs)
 
-    def validate(self, examples: Sequence[Series], dataset: RegressionDataset, max_measured: int) -> Validation:
-        """Return the mean square error of all scaled series, and RMSE and R² of the first `max_measured`."""
-        outputs = self.run_model(dataset)
-        errors = np.concatenate(outputs) - np.concatenate(dataset.target)
-        gold = [series.targets for series in examples[:max_measured] if series.targets is not None]
-        predicted = [self.vocabulary.targets.inverse_transform(output) for output in outputs[:max_measured]]
-        samples = [_make_sample(*pair) for pair in zip(gold[:SAMPLES], predicted[:SAMPLES], strict=True)]
-        return Validation(float(np.square(errors).mean()), compute_regression_metrics(gold, predicted), "r2", samples)
+    def compute_metrics(self, examples: Sequence[Series], outputs: Sequence[Table]) -> dict[str, Any]:
+        """Return RMSE and R²."""
+        gold, predicted = (
+            [example.targets for example in examples],
+            [self._make_prediction(output).outputs for output in outputs],
+        )
+        return {"steps": sum(map(len, gold))} | compute_regression_metrics(gold, predicted)
 
+    def compute_loss(self, examples: Sequence[Series], dataset: RegressionDataset, outputs: Sequence[Table]) -> float:
+        """Return the mean square error of the scaled series."""
+        return float(np.square(np.concatenate(outputs) - np.concatenate(dataset.target)).mean())
 
-def _make_sample(reference: Table, outputs: Table) -> ValidationSample:
-    prediction = RegressionPrediction(outputs)
-    texts = {"right": format_series(reference), "model": prediction.to_text()}
-    return ValidationSample(texts, partial(prediction.plot, reference))
+    def make_sample(self, example: Series, output: Table) -> ValidationSample:
+        """Return targets and outputs."""
+        prediction = self._make_prediction(output)
+        texts = {"right": format_series(example.targets), "model": prediction.to_text()}
+        return ValidationSample(texts, partial(prediction.plot, example.targets))
 
 
 class RegressionTask(InMemoryTask[Series]):
@@ -326,8 +324,8 @@ class RegressionTask(InMemoryTask[Series]):
     data_settings = RegressionSettings
     text_settings = NoTextSettings
     predictor = RegressionPredictor
-    nouns = "series"
     length_unit = "steps"
+    too_few = "there is one series, or all are equal"
     dev_limit = "dev_series"
     data_hint = "files with the numbers of a step on each line"
 
@@ -335,21 +333,13 @@ class RegressionTask(InMemoryTask[Series]):
         """Write the data of the task's demo into a folder."""
         return write_regression_corpus(folder)
 
-    def read_examples(self, paths: Sequence[Path], data: RegressionSettings, purpose: str) -> list[Series]:
-        """Read series with targets."""
-        return read_series_files(paths, data.inputs)
-
     def measure_length(self, example: Series) -> int:
         """Return the number of steps."""
         return len(example.inputs)
 
     def make_split_pair(self, example: Series) -> Pair:
         """Return inputs and targets as text."""
-        return Pair(str(example.inputs.tolist()), "" if example.targets is None else str(example.targets.tolist()))
-
-    def explain_too_few(self, examples: Sequence[Series]) -> str:
-        """Return the beginning of the message for series that are all equal."""
-        return "there is one series"
+        return Pair(str(example.inputs.tolist()), str(example.targets.tolist()))
 
     def learn_vocabulary(self, split: Split[Series], config: RunConfig) -> SeriesScalers:
         """Fit the scalers."""
@@ -365,25 +355,6 @@ class RegressionTask(InMemoryTask[Series]):
             )
         return scalers
 
-    def make_training_set(
-        self, split: Split[Series], vocabulary: SeriesScalers, config: RunConfig
-    ) -> tuple[RegressionDataset, Mapping[str, int]]:
-        """Return the scaled training series."""
-        for series in (*split.train[:1], *split.dev[:1]):
-            if (config.data.inputs, series.num_targets) != vocabulary.sizes:
-                raise UserError(
-                    f"a step has {vocabulary.sizes[0]} inputs and {vocabulary.sizes[1]} targets in the training data, "
-                    f"not {config.data.inputs} and {series.num_targets}"
-                )
-        return RegressionDataset(split.train, vocabulary), split.left_out
-
-    def make_dev_set(
-        self, dev: Sequence[Series], vocabulary: SeriesScalers, config: RunConfig
-    ) -> tuple[Sequence[Series], RegressionDataset]:
-        """Return the dev series, and scaled."""
-        return dev, RegressionDataset(dev, vocabulary)
-
     def make_dev_example(self, example: Series) -> DevExample:
         """Return inputs and targets of a series."""
-        assert example.targets is not None
         return DevExample(example.inputs, format_series(example.targets), example.targets)

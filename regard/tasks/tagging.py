@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.config import Count
 from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset, compute_dataset_fingerprint, pad_rows
 from regard.data.readers.conll import (
     Column,
@@ -30,13 +31,11 @@ from regard.special_tokens import PAD
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.synthetic.tagging import write_tagging_corpus
 from regard.tasks.base import (
-    SAMPLES,
     DevExample,
     InMemoryTask,
     Prediction,
     Predictor,
     Split,
-    Validation,
     ValidationSample,
     require_list,
 )
@@ -49,14 +48,10 @@ class TagDataSettings(BaseDataSettings):
 
     label: Column | None = None
     inputs: tuple[Column, ...] | None = None
-    max_length: int = 256
-    dev_sentences: int = 1000
+    max_length: Count = 256
+    dev_sentences: Count = 1000
 
     def __post_init__(self) -> None:
-        if self.max_length < 1 or self.dev_sentences < 1:
-            raise ValueError(
-                f"max_length and dev_sentences must be at least 1, not {self.max_length} and {self.dev_sentences}"
-            )
         inputs = self.inputs or ()
         if len(set(inputs)) < len(inputs) or self.label in inputs:
             raise ValueError(f"inputs must be different columns and not include the label, not {list(inputs)}")
@@ -166,6 +161,9 @@ class _TaggerOutput(NamedTuple):
 class TaggingPredictor(Predictor):
     """A tagger with its vocabulary; its data settings name the input columns."""
 
+    nouns = "sentences"
+    dataset = TaggingDataset
+    selection_metrics = ("f1", "accuracy", "precision", "recall")
     min_batch_tokens = 4000
 
     def predict(self, inputs: Sequence[TaggingInput]) -> list[TaggingPrediction]:
@@ -215,35 +213,27 @@ class TaggingPredictor(Predictor):
         """Yield the sentences of a file, in the formats of `parse_lines`."""
         return parse_untagged_sentences(iterate_lines(path), self.data.columns, format_path(path))
 
-    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
-        """Return accuracy on labelled files, and chunk scores if the labels mark chunks."""
-        gold = list(read_tagged_sentences(paths, self.data.columns))
-        if not gold:
-            raise UserError(f"{' and '.join(map(str, paths))}: no sentences to score on")
-        predicted = [output.tags for output in self.run_model(TaggingDataset(gold, self.vocabulary))]
-        gold_labels = [sentence.labels for sentence in gold]
-        counts = {"sentences": len(gold), "words": sum(map(len, gold_labels))}
-        return counts | compute_tagging_metrics(gold_labels, predicted, self.vocabulary.labels)
+    @classmethod
+    def iterate_examples(cls, paths: Sequence[Path], data: TagDataSettings) -> Iterator[TaggedSentence]:
+        """Yield sentences with labels."""
+        return read_tagged_sentences(paths, data.columns)
 
-    def validate(self, examples: Sequence[TaggedSentence], dataset: TaggingDataset, max_measured: int) -> Validation:
-        """Return the cross-entropy per word of all sentences, and the metrics of the first `max_measured`."""
-        outputs = self.run_model(dataset)
-        loss = sum(output.loss for output in outputs) / max(1, int((dataset.target.values != PAD).sum()))
-        gold = [sentence.labels for sentence in examples[:max_measured]]
-        metrics = compute_tagging_metrics(
-            gold, [output.tags for output in outputs[:max_measured]], self.vocabulary.labels
-        )
-        metrics.pop("f1_by_kind", None)
-        samples = [
-            ValidationSample(
-                {
-                    "right": format_tagged_words(one.words, one.labels),
-                    "tagged": format_tagged_words(one.words, output.tags),
-                }
-            )
-            for one, output in zip(examples[: min(SAMPLES, max_measured)], outputs, strict=False)
-        ]
-        return Validation(loss, metrics, "f1" if "f1" in metrics else "accuracy", samples)
+    def compute_metrics(self, examples: Sequence[TaggedSentence], outputs: Sequence[_TaggerOutput]) -> dict[str, Any]:
+        """Return accuracy, and chunk scores if the labels mark chunks."""
+        gold = [sentence.labels for sentence in examples]
+        metrics = compute_tagging_metrics(gold, [output.tags for output in outputs], self.vocabulary.labels)
+        return {"words": sum(map(len, gold))} | metrics
+
+    def compute_loss(
+        self, examples: Sequence[TaggedSentence], dataset: TaggingDataset, outputs: Sequence[_TaggerOutput]
+    ) -> float:
+        """Return the cross-entropy per word."""
+        return sum(output.loss for output in outputs) / max(1, int((dataset.target.values != PAD).sum()))
+
+    def make_sample(self, example: TaggedSentence, output: _TaggerOutput) -> ValidationSample:
+        """Return a sentence with its labels and with the predicted ones."""
+        right, tagged = (format_tagged_words(example.words, labels) for labels in (example.labels, output.tags))
+        return ValidationSample({"right": right, "tagged": tagged})
 
 
 class TaggingTask(InMemoryTask[TaggedSentence]):
@@ -254,21 +244,14 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
     data_settings = TagDataSettings
     text_settings = TagTextSettings
     predictor = TaggingPredictor
-    nouns = "sentences"
     length_unit = "words"
+    too_few = "there is one sentence, or all are equal (a blank line ends a sentence)"
     dev_limit = "dev_sentences"
     data_hint = "files with a word and its label on each line"
 
     def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
         """Write the data of the task's demo into a folder."""
         return write_tagging_corpus(folder)
-
-    def read_examples(self, paths: Sequence[Path], data: TagDataSettings, purpose: str) -> list[TaggedSentence]:
-        """Read sentences with labels."""
-        sentences = list(read_tagged_sentences(paths, data.columns))
-        if not sentences:
-            raise UserError(f"{' and '.join(map(str, paths))}: no sentences found")
-        return sentences
 
     def measure_length(self, example: TaggedSentence) -> int:
         """Return the number of words."""
@@ -277,12 +260,6 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
     def make_split_pair(self, example: TaggedSentence) -> Pair:
         """Return words and labels as text."""
         return Pair("\n".join(map("\t".join, example.words)), "\n".join(example.labels))
-
-    def explain_too_few(self, examples: Sequence[TaggedSentence]) -> str:
-        """Return the beginning of the message for sentences that are all equal."""
-        if len(examples) > 1:
-            return super().explain_too_few(examples)
-        return "there is only one sentence (a blank line ends a sentence)"
 
     def learn_vocabulary(self, split: Split[TaggedSentence], config: RunConfig) -> TaggingVocabulary:
         """Return the features and labels of the training sentences."""
@@ -306,12 +283,6 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
                     f"it chooses from {', '.join(vocabulary.labels)}"
                 )
         return TaggingDataset(split.train, vocabulary, config.text.dropout), split.left_out
-
-    def make_dev_set(
-        self, dev: Sequence[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig
-    ) -> tuple[Sequence[TaggedSentence], TaggingDataset]:
-        """Return the dev sentences, and encoded."""
-        return dev, TaggingDataset(dev, vocabulary)
 
     def make_dev_example(self, example: TaggedSentence) -> DevExample:
         """Return words and labels of a sentence."""

@@ -40,6 +40,7 @@ from regard.tasks.base import (
     ValidationSample,
     evaluation_mode,
     find_vocabulary_run,
+    format_left_out,
 )
 from regard.tasks.batched_inference import map_batches, map_batches_in_order
 from regard.tokenizers import TextSettings, Tokenizers, save_tokenizers
@@ -141,12 +142,9 @@ def _make_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Tokenizers) -> 
 
 
 def _describe_translation_data(prepared: PreparedCorpus, num_dev_pairs: int, tokenizers: Tokenizers) -> str:
-    left_out = [
-        f"{count} {reason}" for count, reason in ((prepared.empty, "empty"), (prepared.too_long, "too long")) if count
-    ]
+    left_out = format_left_out({"empty": prepared.empty, "too long": prepared.too_long})
     return (
-        f"{len(prepared.dataset):,} pairs{' (left out: ' + ', '.join(left_out) + ')' if left_out else ''}, "
-        f"{num_dev_pairs:,} dev pairs, "
+        f"{len(prepared.dataset):,} pairs{f' ({left_out})' if left_out else ''}, {num_dev_pairs:,} dev pairs, "
         f"vocabularies {tokenizers.source.vocab_size:,} and {tokenizers.target.vocab_size:,}"
     )
 

@@ -12,7 +12,7 @@ from regard.console import log_message
 from regard.errors import UserError
 from regard.paths import format_json, write_atomically
 from regard.runs import Run
-from regard.tasks import ValidationSample
+from regard.tasks.base import ValidationSample
 
 
 @dataclass

@@ -19,7 +19,8 @@ from regard.models import build, build_on_meta
 from regard.recipes import RunConfig, read_recipe
 from regard.runs import Run
 from regard.runs.run import lock_run
-from regard.tasks import PreparedRun, get_task
+from regard.tasks import get_task
+from regard.tasks.base import PreparedRun
 from regard.training.device import (
     choose_device,
     choose_resumed_threads,

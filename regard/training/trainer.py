@@ -33,7 +33,7 @@ from regard.models import Model
 from regard.recipes import TrainingSettings
 from regard.runs import Run, checkpoint
 from regard.runs.summary import is_finished
-from regard.tasks import OnBestCallback, ValidateFunction, Validation
+from regard.tasks.base import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
 from regard.training.device import measure_peak_memory_mb, preserve_generators
 from regard.training.distributed import SINGLE_PROCESS, DistributedContext, ModelWithLoss, apply_fsdp, is_distributed

@@ -56,7 +56,7 @@ from regard.nn import (
 from regard.recipes import SECTIONS, override, read_recipe
 from regard.runs import checkpoint
 from regard.special_tokens import BOS, PAD, UNK
-from regard.tasks import Validation
+from regard.tasks.base import Validation
 from regard.tasks.translation import TranslationValidator
 from regard.tokenizers import SentencePieceTokenizer, WordTokenizer
 from regard.tokenizers.sentence_splitter import find_sentencex_version

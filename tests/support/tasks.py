@@ -13,7 +13,9 @@ import torch
 from regard.errors import UserError
 from regard.recipes import override, read_recipe
 from regard.runs import Run, checkpoint
-from regard.tasks import TASKS, PreparedRun, SyntheticCorpus
+from regard.synthetic.corpus import SyntheticCorpus
+from regard.tasks import TASKS
+from regard.tasks.base import PreparedRun
 from regard.training import train
 from support.commands import Command
 from support.training import format_overrides

@@ -17,7 +17,7 @@ from regard.data.dataset import ParallelDataset, RaggedArray
 from regard.models import Seq2Seq, build
 from regard.recipes import read_recipe
 from regard.runs import Run, checkpoint
-from regard.tasks import Validation
+from regard.tasks.base import Validation
 from regard.training import Trainer, TrainingSettings, train
 from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
 from regard.training.gradient_accumulation import GradientAccumulator

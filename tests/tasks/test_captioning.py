@@ -23,6 +23,7 @@ from support.files import read_jsonl, write_file, write_jsonl
 from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard
+from regard.config import parse_settings
 from regard.errors import UserError
 from regard.evaluate import bleu, chrf
 from regard.plot import AttentionOverlay, plot_attention_overlay
@@ -37,22 +38,22 @@ from regard.synthetic.captioning import (
     SceneObject,
     is_scene_held_out,
     make_scene,
+    write_captioning_corpus,
 )
 from regard.synthetic.captioning import make_caption_line as caption_of
 from regard.synthetic.corpus import load_corpus_words
 from regard.tasks import TASKS
-from regard.tasks.captioning import CaptioningPredictor, ImageFile, caption_files, write_captioning_corpus
-from regard.tasks.captioning.caption_files import CaptionExample
+from regard.tasks.captioning import image_files
 from regard.tasks.captioning.dataset import (
     CaptionDataset,
     CaptionSettings,
-    EncodedCaption,
+    CaptionVocabulary,
     find_grounded_tokens,
-    learn_caption_vocabulary,
 )
+from regard.tasks.captioning.image_files import CaptionExample, ImageFile
 from regard.tasks.captioning.preprocessing import GridShape, ImagePreprocessor
-from regard.tasks.captioning.task import split_caption_data
-from regard.tokenizers import VocabularySettings
+from regard.tasks.captioning.task import CaptioningPredictor, CaptioningTask
+from regard.tokenizers import VocabularySettings, WordTokenizer
 from regard.training import train
 
 SPLIT_SIZES: dict[str, int] = load_corpus_words()["captioning"]["sizes"]
@@ -272,7 +273,7 @@ def test_tsv_and_jsonl_caption_files_give_the_same_examples(tmp_path: Path) -> N
         {"image": "sub/y.jpg", "caption": "a dog", "id": 7},
     ]
     rows, objects = (
-        list(caption_files.read_captions([path])) for path in (table, write_jsonl(tmp_path / "a.jsonl", lines))
+        list(image_files.read_captions([path])) for path in (table, write_jsonl(tmp_path / "a.jsonl", lines))
     )
     assert [(one.picture.path, one.caption) for one in rows] == [(one.picture.path, one.caption) for one in objects]
     assert rows[1].picture == ImageFile(tmp_path / "sub/y.jpg", None, f"{table}:3")
@@ -280,15 +281,15 @@ def test_tsv_and_jsonl_caption_files_give_the_same_examples(tmp_path: Path) -> N
 
 def test_cells_map_word_numbers_to_grid_cells(tmp_path: Path) -> None:
     line = {"image": "x.npy", "row": 4, "caption": "a red cat", "grid": [2, 3], "cells": {"1": [0, 5], "2": []}}
-    (one,) = caption_files.read_captions([write_jsonl(tmp_path / "a.jsonl", [line])])
+    (one,) = image_files.read_captions([write_jsonl(tmp_path / "a.jsonl", [line])])
     assert one.picture.row == 4
-    assert one.grounding == caption_files.WordGrounding((2, 3), {1: (0, 5), 2: ()})
+    assert one.grounding == image_files.WordGrounding((2, 3), {1: (0, 5), 2: ()})
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("[]", "not an image with a caption"),
+        ("[]", "there is no caption"),
         ("{", "not JSON"),
         ('{"caption": "a"}', "there is no image"),
         ('{"image": 3, "caption": "a"}', "there is no image"),
@@ -307,7 +308,7 @@ def test_cells_map_word_numbers_to_grid_cells(tmp_path: Path) -> None:
 )
 def test_malformed_caption_is_reported_with_file_and_line(line: str, message: str, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.jsonl", "\n" + line)
-    found = error_message(lambda: list(caption_files.read_captions([path])))
+    found = error_message(lambda: list(image_files.read_captions([path])))
     assert message in found
     assert f"{path}:2: " in found
 
@@ -325,25 +326,26 @@ def test_arbitrary_caption_file_is_read_or_refused_in_one_line(
 def are_read_or_refused(path: Path) -> bool:
     """Return False if captions are refused with several lines; their images do not exist."""
     try:
-        return all(error_message(one.picture.load) for one in caption_files.read_captions([path]))
+        return all(error_message(one.picture.load) for one in image_files.read_captions([path]))
     except UserError as error:
         return "\n" not in str(error)
 
 
 def test_files_of_other_kinds_are_refused_as_captions(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    assert error_message(caption_files.read_caption_file, path) == f"there is no file {path}"
+    assert error_message(lambda: list(image_files.read_captions([path]))) == f"there is no file {path}"
     write_file(path, "a.png a cat\n")
-    assert "is not a caption file (.jsonl, .tsv" in error_message(caption_files.read_caption_file, path)
+    message = error_message(lambda: list(image_files.read_captions([path])))
+    assert "is not a caption file (.jsonl, .tsv" in message
     table = write_file(tmp_path / "a.tsv", "no tab\n")
-    assert "a.tsv:1: expected a path, a tab and a caption" in error_message(
-        lambda: list(caption_files.read_captions([table]))
+    assert "a.tsv:1: there is no caption; expected a path, a tab and a caption" in error_message(
+        lambda: list(image_files.read_captions([table]))
     )
 
 
 def test_standard_input_names_images_by_path_or_json_object() -> None:
     lines = ["a.png\ta cat", "", '{"image": "b.npy", "row": 2}', " c.jpg "]
-    found = list(caption_files.parse_image_lines(lines, Path("here")))
+    found = list(image_files.parse_image_lines(lines, Path("here")))
     assert [(str(one.path), one.row) for one in found] == [
         ("here/a.png", None),
         ("here/b.npy", 2),
@@ -440,16 +442,16 @@ def test_training_scenes_are_drawn_from_those_not_held_out() -> None:
 # Batches and metrics
 
 
+def make_vocabulary(features: int, preprocessor: ImagePreprocessor = EYE) -> CaptionVocabulary:
+    return CaptionVocabulary(WordTokenizer.train(["a cat"], 9), VocabularySettings(), preprocessor, features)
+
+
 def test_batch_pads_grids_of_different_shapes(tmp_path: Path) -> None:
     pictures = [
         save_array(tmp_path / f"{n}.npy", np.ones(shape, dtype=np.float32))
         for n, shape in enumerate([(2, 2, 3), (3, 3)])
     ]
-    encoded = [
-        EncodedCaption(one, EYE.compute_grid_shape(*one.read_shape_and_dtype(), ""), [4 + n])
-        for n, one in enumerate(pictures)
-    ]
-    captions = CaptionDataset(encoded, EYE)
+    captions = CaptionDataset(list(map(CaptionExample, pictures, ("a", "cat"))), make_vocabulary(3))
     batch = captions.make_batch(np.array([1, 0]))
     assert batch.source.shape == (2, 4, 5)
     assert batch.lengths.tolist() == [3, 4]
@@ -461,24 +463,19 @@ def test_batch_pads_grids_of_different_shapes(tmp_path: Path) -> None:
 
 def test_fingerprint_depends_on_image_content_and_caption(tmp_path: Path) -> None:
     picture = save_array(tmp_path / "a.npy", random_pixels(4, 4))
-    extent = EYE.compute_grid_shape(*picture.read_shape_and_dtype(), "")
 
-    def fingerprint(*encoded: EncodedCaption) -> str:
-        return CaptionDataset(encoded, EYE).fingerprint
+    def fingerprint(*examples: CaptionExample) -> str:
+        return CaptionDataset(examples, make_vocabulary(48)).fingerprint
 
-    one = EncodedCaption(picture, extent, [4, 5], "x")
-    moved = one._replace(picture=ImageFile(tmp_path / "elsewhere.npy"))
+    one = CaptionExample(picture, "a cat", digest="x")
+    moved = one._replace(picture=save_array(tmp_path / "elsewhere.npy", random_pixels(4, 4)))
     assert fingerprint(one) == fingerprint(moved)
-    assert (
-        len({fingerprint(one), fingerprint(one._replace(digest="y")), fingerprint(one._replace(caption=[4, 6]))}) == 3
-    )
+    assert len({fingerprint(one), fingerprint(one._replace(digest="y")), fingerprint(one._replace(caption="a a"))}) == 3
 
 
 def test_image_that_changed_during_training_is_refused(tmp_path: Path) -> None:
     picture = save_array(tmp_path / "a.npy", random_pixels(4, 4))
-    captions = CaptionDataset(
-        [EncodedCaption(picture, EYE.compute_grid_shape(*picture.read_shape_and_dtype(), ""), [4])], EYE
-    )
+    captions = CaptionDataset([CaptionExample(picture, "a")], make_vocabulary(48))
     save_array(tmp_path / "a.npy", random_pixels(8, 4))
     os.utime(tmp_path / "a.npy", ns=(1, 1))
     assert "the image has changed" in error_message(captions.make_batch, np.array([0]))
@@ -486,12 +483,12 @@ def test_image_that_changed_during_training_is_refused(tmp_path: Path) -> None:
 
 def test_cells_of_a_word_apply_to_each_of_its_tokens(tmp_path: Path) -> None:
     picture = save_array(tmp_path / "a.npy", np.ones((2, 2, 3)))
-    example = CaptionExample(picture, "a red, cat", caption_files.WordGrounding((2, 2), {1: (3,)}))
-    tokenizer = learn_caption_vocabulary([example], VocabularySettings(kind="word", vocabulary=20))
-    grid_shape = EYE.compute_grid_shape(*picture.read_shape_and_dtype(), "")
+    example = CaptionExample(picture, "a red, cat", image_files.WordGrounding((2, 2), {1: (3,)}))
+    tokenizer = WordTokenizer.train([example.caption], 20)
+    grid_shape = EYE.read_grid_shape(picture)
     found = find_grounded_tokens(example, grid_shape, tokenizer)
     assert found == {1: (3,), 2: (3,)}, "the comma belongs to the same word"
-    other = example._replace(grounding=caption_files.WordGrounding((1, 4), {}))
+    other = example._replace(grounding=image_files.WordGrounding((1, 4), {}))
     assert find_grounded_tokens(other, grid_shape, tokenizer) == {}, "the truth is of another grid"
 
 
@@ -601,7 +598,7 @@ def test_evaluation_agrees_with_predictions(run: Run, data: Path) -> None:
         references.setdefault(row["image"], []).append(row["caption"])
     made = model.predict([data / image for image in references])
     texts = [one.text for one in made]
-    assert found["chrf"] == chrf(texts, list(references.values()), model.vocabulary.lowercase).value
+    assert found["chrf"] == chrf(texts, list(references.values()), model.tokenizer.lowercase).value
     assert found["chrf_signature"].startswith("nrefs:2|")
     right = [one.text in captions for one, captions in zip(made, references.values(), strict=True)]
     assert found["exact"] == pytest.approx(100 * np.mean(right))
@@ -614,11 +611,11 @@ def test_on_object_is_the_mean_attention_on_cells_of_named_objects(run: Run, dat
     from regard.search import score_targets
 
     model = regard.load(run.folder)
-    examples = list(caption_files.read_captions([data / "dev.jsonl"]))
+    examples = list(image_files.read_captions([data / "dev.jsonl"]))
     weights = []
     for one in examples:
-        seen = model.preprocessor.preprocess(one.picture.load(), one.picture)
-        target = [*model.vocabulary.encode(one.caption), EOS]
+        seen = model.vocabulary.preprocessor.preprocess(one.picture.load(), one.picture)
+        target = [*model.tokenizer.encode(one.caption), EOS]
         source, lengths = torch.from_numpy(seen.position_features)[None], torch.tensor([len(seen.position_features)])
         (scored,) = score_targets(model.model, source, lengths, [target])
         assert scored.hypothesis.attention is not None
@@ -671,16 +668,16 @@ def test_overlay_is_lightest_where_attention_is_highest() -> None:
 def test_dev_split_depends_on_content_and_seed_not_on_order(data: Path, tmp_path: Path) -> None:
     settings = CaptionSettings(train=(str(data / "train.jsonl"),), dev_pairs=4)
     found, again, other = (
-        split_caption_data(settings, 1),
-        split_caption_data(settings, 1),
-        split_caption_data(settings, 2),
+        CaptioningTask().split(settings, 1),
+        CaptioningTask().split(settings, 1),
+        CaptioningTask().split(settings, 2),
     )
     assert found == again != other
     assert (len(found.train), len(found.dev)) == (44, 4)
     assert not {one.picture.path for one in found.train} & {one.picture.path for one in found.dev}
     rows = [row | {"image": str(data / row["image"])} for row in read_jsonl(data / "train.jsonl")][::-1]
     reordered = write_jsonl(tmp_path / "reordered.jsonl", rows)
-    backwards = split_caption_data(CaptionSettings(train=(str(reordered),), dev_pairs=4), 1)
+    backwards = CaptioningTask().split(CaptionSettings(train=(str(reordered),), dev_pairs=4), 1)
     assert {one.picture.path for one in backwards.dev} == {one.picture.path for one in found.dev}
 
 
@@ -696,7 +693,7 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(data: Path, tmp_path
 def test_corpora_too_small_to_train_on_are_refused(rows: list[dict[str, str]], message: str, tmp_path: Path) -> None:
     save_array(tmp_path / "1.npy", random_pixels(16, 16))
     path = write_jsonl(tmp_path / "a.jsonl", rows)
-    assert message in error_message(split_caption_data, CaptionSettings(train=(str(path),)), 1)
+    assert message in error_message(CaptioningTask().split, CaptionSettings(train=(str(path),)), 1)
 
 
 def make_job(data: Path, out: Path, **changes: Any) -> Any:
@@ -724,7 +721,7 @@ def test_data_and_text_settings_take_effect(data: Path, tmp_path: Path) -> None:
         return make_job(data, tmp_path, **changes)
 
     usual = job()
-    assert usual.description == "48 captions of 24 images, 12 dev captions, a vocabulary of 9"
+    assert usual.description == "48 captions (24 images), 12 dev captions, a vocabulary of 9"
     assert usual.vocabulary_sizes == (192, 9)
     assert usual.config.data.features == 192
     finer = {"data.patch": 4, "data.dev": None, "data.dev_pairs": 2}
@@ -762,22 +759,21 @@ def test_feature_arrays_are_trained_on_without_a_backbone(data: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"image": 0}, "image is at least 1, not 0"),
+        ({"image": 0}, "image must be at least 1, not 0"),
         ({"patch": 300}, "patch must be at most image"),
-        ({"features": 0}, "features is at least 1, not 0"),
-        ({"max_length": 0}, "max_length is at least 1, not 0"),
-        ({"dev_pairs": 0}, "dev_pairs is at least 1, not 0"),
+        ({"features": 0}, "features must be at least 1, not 0"),
+        ({"max_length": 0}, "max_length must be at least 1, not 0"),
+        ({"dev_pairs": 0}, "dev_pairs must be at least 1, not 0"),
     ],
 )
 def test_invalid_settings_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CaptionSettings(**values)
+    assert message in error_message(parse_settings, CaptionSettings, values, "data")
 
 
 @soft_or_slow
 def test_init_from_copies_weights(run: Run, data: Path, tmp_path: Path) -> None:
     loaded = regard.load(run.folder)
-    sizes = (loaded.data.features, loaded.vocabulary.vocab_size)
+    sizes = (loaded.data.features, loaded.tokenizer.vocab_size)
     tasks.assert_init_from_copies_weights(run, sizes, data / "dev.jsonl", data / "train.jsonl", tmp_path / "run")
 
 

@@ -21,7 +21,7 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard as package
 from regard.config import parse_settings
-from regard.data.classification_dataset import ClassificationDataset, TextEncoder
+from regard.data.classification_dataset import ClassificationDataset, ClassificationVocabulary, TextEncoder
 from regard.data.loader import SamplerPosition, TokenBatchSampler
 from regard.data.readers.labelled_texts import LabelColumns, LabelledText, read_labelled_texts
 from regard.errors import UserError
@@ -275,9 +275,17 @@ def make_encoding(by_sentence: bool, max_length: int = 50, max_sentences: int = 
     return TextEncoder(words, by_sentence, "en", max_length, max_sentences)
 
 
+def make_vocabulary(encoding: TextEncoder) -> ClassificationVocabulary:
+    return ClassificationVocabulary(encoding, LabelVocabulary(["bad", "good"]), VocabularySettings())
+
+
+def label_texts(*labels: str) -> list[LabelledText]:
+    return [LabelledText(text, label, "") for label, (_, text) in zip(labels, ROWS, strict=True)]
+
+
 def make_texts(by_sentence: bool, **values: Any) -> ClassificationDataset:
     encoding = make_encoding(by_sentence, **values)
-    return ClassificationDataset([encoding(text) for _, text in ROWS], [1, 0, 1, 0], encoding)
+    return ClassificationDataset(label_texts("good", "bad", "good", "bad"), make_vocabulary(encoding))
 
 
 def test_batch_of_texts_is_padded_to_the_longest() -> None:
@@ -316,13 +324,11 @@ def test_max_length_and_max_sentences_truncate_texts() -> None:
 
 
 def test_fingerprint_changes_with_texts_and_labels() -> None:
-    flat, encoding = make_texts(False), make_encoding(False)
+    flat, vocabulary = make_texts(False), make_vocabulary(make_encoding(False))
     assert flat.fingerprint == make_texts(False).fingerprint
     assert flat.fingerprint != make_texts(True).fingerprint
-    assert (
-        ClassificationDataset([encoding(text) for _, text in ROWS], [1, 0, 1, 1], encoding).fingerprint
-        != flat.fingerprint
-    )
+    relabelled = ClassificationDataset(label_texts("good", "bad", "good", "good"), vocabulary)
+    assert relabelled.fingerprint != flat.fingerprint
 
 
 def test_bpe_dropout_is_determined_by_the_seed() -> None:
@@ -330,17 +336,17 @@ def test_bpe_dropout_is_determined_by_the_seed() -> None:
     pieces = SentencePieceTokenizer.train(lines, 60, "bpe", False)
     for by_sentence in (False, True):
         encoding = TextEncoder(pieces, by_sentence, "en", 100, 5)
-        documents = [encoding(text) for _, text in ROWS]
-        noisy, plain = (ClassificationDataset(documents, [0, 1, 0, 1], encoding, dropout) for dropout in (0.5, 0.0))
+        texts = label_texts("bad", "good", "bad", "good")
+        noisy, plain = (ClassificationDataset(texts, make_vocabulary(encoding), dropout) for dropout in (0.5, 0.0))
         rows = np.arange(4)
         first, again, other = (noisy.make_batch(rows, seed) for seed in (1, 1, 2))
         assert torch.equal(first.ids, again.ids)
         assert first.num_tokens != other.num_tokens or not torch.equal(first.ids, other.ids)
         assert first.num_tokens > plain.make_batch(rows, 1).num_tokens
-        flat = [" ".join(pieces.decode(ids) for ids in document) for document in documents]
+        flat = [" ".join(pieces.decode(ids) for ids in plain.get_token_ids(int(row))) for row in rows]
         read_again = first.ids.flatten(1).tolist()
         assert [pieces.decode(ids) for ids in read_again] == flat
-        short = ClassificationDataset(documents, [0] * 4, encoding._replace(max_length=3), 0.5)
+        short = ClassificationDataset(texts, make_vocabulary(encoding._replace(max_length=3)), 0.5)
         assert short.make_batch(rows, 1).ids.shape[-1] == 3
 
 
@@ -412,11 +418,10 @@ def test_training_reports_truncated_and_empty_texts(tmp_path: Path) -> None:
     dev = [str(write_file(tmp_path / "dev.tsv", tsv(ROWS)))]
     flat = make_job("lin2017", path, tmp_path, **{"data.max_length": 5, "data.dev": dev})
     assert flat.description.startswith(
-        "10 texts (3 texts cut at 5 tokens, 1 empty ones left out), 4 dev texts, vocabulary "
+        "10 texts (left out: 1 empty; 3 texts cut at 5 tokens; labels: bad 8, good 2), 4 dev texts, vocabulary "
     )
-    assert flat.description.endswith("2 labels (bad 8, good 2)")
     nested = make_job("yang2016", path, tmp_path, **{"data.max_length": 5, "data.max_sentences": 1, "data.dev": dev})
-    assert "2 sentences cut at 5 tokens, 2 texts cut at 1 sentences" in nested.description
+    assert "2 sentences cut at 5 tokens; 2 texts cut at 1 sentences" in nested.description
     assert flat.vocabulary_sizes == (flat.dataset.encoder.tokenizer.vocab_size, 2)
 
 
@@ -628,8 +633,8 @@ def test_recipes_spell_out_every_setting(name: str) -> None:
         ({"label": 0}, "data: label is a column's number, from 1, or its name, not 0"),
         ({"text": -2}, "not -2"),
         ({"label": 2, "text": 2}, "label and text must be different columns, not both 2"),
-        ({"max_length": 0}, "max_length is at least 1, not 0"),
-        ({"max_sentences": 0}, "max_sentences is at least 1, not 0"),
+        ({"max_length": 0}, "max_length must be at least 1, not 0"),
+        ({"max_sentences": 0}, "max_sentences must be at least 1, not 0"),
         ({"lable": 1}, "unknown key data.lable; did you mean 'label'?"),
     ],
 )

@@ -32,7 +32,7 @@ from regard.data.readers.cloze import (
     find_most_frequent_candidate,
     parse_question,
     parse_questions,
-    read_question_files,
+    read_questions,
     tokenize_question,
 )
 from regard.errors import UserError
@@ -54,6 +54,7 @@ from regard.tasks.cloze import (
     ClozeTextSettings,
     ClozeVocabulary,
     compute_cloze_accuracy,
+    make_cloze_prediction,
 )
 from regard.tokenizers import WordTokenizer
 from regard.training import train
@@ -78,12 +79,12 @@ def split_questions(settings: ClozeSettings, seed: int) -> Split[Question]:
     return ClozeTask().split(settings, seed)
 
 
-def read_questions(text: str) -> list[Question]:
+def parse_text(text: str) -> list[Question]:
     return list(parse_questions(text.split("\n"), "XXXXX", "here"))
 
 
 def read_clozes(text: str) -> list[TokenizedQuestion]:
-    return [tokenize_question(one, "XXXXX", False) for one in read_questions(text)]
+    return [tokenize_question(one, "XXXXX", False) for one in parse_text(text)]
 
 
 def make_cloze(fields: Mapping[str, Any], lowercase: bool = False) -> TokenizedQuestion:
@@ -94,7 +95,7 @@ def make_cloze(fields: Mapping[str, Any], lowercase: bool = False) -> TokenizedQ
 
 
 def test_cbt_story_has_numbered_lines_query_answer_and_candidates() -> None:
-    first, second = read_questions(CBT)
+    first, second = parse_text(CBT)
     assert first.document == ("Anna has a red lamp .", "Ben has a blue cup .")
     assert (first.query, first.answer) == ("Ben has a blue XXXXX .", "cup")
     assert first.candidates == ("lamp", "cup", "tree")
@@ -119,7 +120,7 @@ def test_answer_and_candidates_may_be_missing() -> None:
         ("3 a XXXXX\tcup", "cup", None),
         ("3 a XXXXX\t\t\tcup|lamp", None, ("cup", "lamp")),
     ):
-        (one,) = read_questions(STORY + line)
+        (one,) = parse_text(STORY + line)
         assert (one.answer, one.candidates) == (answer, candidates)
 
 
@@ -128,7 +129,7 @@ def test_each_json_line_is_a_question() -> None:
         QUESTION,
         {**QUESTION, "document": ["a cup", "a lamp"], "candidates": ["cup", "lamp"], "answer": "cup", "id": 7},
     ]
-    first, second = read_questions("\n".join(map(json.dumps, lines)) + "\n\n")
+    first, second = parse_text("\n".join(map(json.dumps, lines)) + "\n\n")
     assert first.document == ("Anna has a red lamp.", "Ben has a blue cup.")
     assert (first.candidates, first.answer) == (None, None)
     assert (second.document, second.candidates, second.answer) == (("a cup", "a lamp"), ("cup", "lamp"), "cup")
@@ -138,10 +139,10 @@ def test_each_json_line_is_a_question() -> None:
     ("name", "compress"), [("a.txt", bytes), ("a.txt.gz", gzip.compress), ("a.jsonl.xz", lzma.compress)]
 )
 def test_several_files_compressed_or_not_are_read_in_order(name: str, compress: Any, tmp_path: Path) -> None:
-    content = CBT if ".txt" in name else json.dumps(QUESTION) + "\n"
+    content = CBT if ".txt" in name else json.dumps({**QUESTION, "answer": "cup"}) + "\n"
     first = write_file(tmp_path / name, compress(content.encode()))
     second = write_file(tmp_path / "other.txt", CBT)
-    found = read_question_files([first, second], "XXXXX")
+    found = list(read_questions([first, second], "XXXXX"))
     assert len(found) == content.count("XXXXX") + 2
     assert found[-1].where == f"{second}:7"
 
@@ -176,11 +177,6 @@ def test_malformed_question_is_reported_with_file_and_line(text: str, message: s
     assert error_message(read_clozes, text).startswith(message)
 
 
-def test_file_without_questions_is_refused(tmp_path: Path) -> None:
-    path = write_file(tmp_path / "empty.txt", "\n\n")
-    assert "empty.txt: no questions found" in error_message(read_question_files, [path], "XXXXX")
-
-
 NUMBERS = ["1 ", "2 ", "3 "]
 FRAGMENTS = [*NUMBERS, "\t", "|", "XXXXX", "a", " cup", "\n", '{"document": "a cup", ', '"query": "XXXXX"', "}", "İ"]
 
@@ -189,7 +185,7 @@ FRAGMENTS = [*NUMBERS, "\t", "|", "XXXXX", "a", " cup", "\n", '{"document": "a c
 def test_arbitrary_text_is_read_or_refused_in_one_line(fragments: list[str], lowercase: bool) -> None:
     refusal = ""
     try:
-        for one in read_questions("".join(fragments)):
+        for one in parse_text("".join(fragments)):
             found = tokenize_question(one, "XXXXX", lowercase)
             assert len(found.candidate_ids) == len(found.document_words) > 0
             assert all(-1 <= place < len(found.candidates) for place in found.candidate_ids)
@@ -456,12 +452,16 @@ def test_invalid_model_settings_are_refused(overrides: dict[str, Any], message: 
     [
         ("blank", "", "blank must be one word"),
         ("blank", "a b", "blank must be one word"),
-        ("max_length", 0, "max_length and dev_questions must be at least 1, not 0 and 1000"),
-        ("workers", -1, "workers are not negative"),
+        ("max_length", 0, "max_length must be at least 1, not 0"),
+        ("dev_questions", 0, "dev_questions must be at least 1, not 0"),
+        ("workers", -1, "workers must be at least 0, not -1"),
     ],
 )
 def test_invalid_data_and_text_settings_are_refused(key: str, value: Any, message: str) -> None:
     assert message in error_message(parse_settings, ClozeSettings, {key: value}, "data")
+    assert "vocabulary must be at least 6, not 5" in error_message(
+        parse_settings, ClozeTextSettings, {"vocabulary": 5}, "text"
+    )
     assert "one of word, not 'bpe'" in error_message(parse_settings, ClozeTextSettings, {"kind": "bpe"}, "text")
 
 
@@ -477,6 +477,10 @@ def make_predictor(vocabulary: ClozeVocabulary, model: Any, batch_tokens: int = 
     return ClozePredictor(model, vocabulary, ClozeSettings(), torch.device("cpu"), batch_tokens)
 
 
+def make_predictions(predictor: ClozePredictor, clozes: list[TokenizedQuestion]) -> list[ClozePrediction]:
+    return list(map(make_cloze_prediction, clozes, predictor.run_model(ClozeDataset(clozes, predictor.vocabulary))))
+
+
 def make_validator(clozes: list[TokenizedQuestion], vocabulary: ClozeVocabulary) -> Validator:
     return Validator(lambda model, _: make_predictor(vocabulary, model), clozes, ClozeDataset(clozes, vocabulary), 99)
 
@@ -487,7 +491,7 @@ def answer_clozes(
     vocabulary = learn_vocabulary(clozes)
     torch.manual_seed(2)
     model = build("cui2017", *vocabulary.sizes, size=6, attention=attention).eval()
-    return make_predictor(vocabulary, model, batch_tokens).answer(clozes)
+    return make_predictions(make_predictor(vocabulary, model, batch_tokens), clozes)
 
 
 def test_batch_holds_candidate_indices_answers_and_lengths() -> None:
@@ -536,7 +540,7 @@ def test_answer_is_given_as_line_json_document_and_attention_lines(attention: st
 
 
 def test_validation_of_a_model_with_nan_weights_raises() -> None:
-    clozes = [make_cloze(QUESTION)]
+    clozes = [make_cloze({**QUESTION, "answer": "cup"})]
     vocabulary = learn_vocabulary(clozes)
     model = build("cui2017", *vocabulary.sizes, size=6).eval()
     with torch.no_grad():
@@ -554,7 +558,7 @@ def test_validation_agrees_with_answers_and_restores_mode_and_rng_state() -> Non
     found = make_validator(clozes, vocabulary)(model, torch.device("cpu"))
     assert model.training
     assert torch.equal(before, torch.get_rng_state())
-    answered = make_predictor(vocabulary, model).answer(clozes)
+    answered = make_predictions(make_predictor(vocabulary, model), clozes)
     right = [one.probabilities[1] for one in answered[:2]]
     assert found.loss == pytest.approx(-np.log(right).mean())
     assert found.metrics["accuracy"] == compute_cloze_accuracy(answered) == found.score
@@ -593,7 +597,7 @@ def test_synthetic_corpus_depends_on_the_seed_and_is_answerable(
     for name, count in sizes.items():
         monkeypatch.setitem(SPLIT_SIZES, name, count)
     first = tasks.assert_synthetic_corpus_depends_on_seed(write_cloze_corpus, tmp_path, "cui2017")
-    every = [one._replace(where="") for one in read_question_files([*first.train, *first.dev, *first.test], "XXXXX")]
+    every = [one._replace(where="") for one in read_questions([*first.train, *first.dev, *first.test], "XXXXX")]
     assert len(every) == len(set(every)) == sum(sizes.values()), "a question occurs twice"
     for one in every[-1000:]:
         found = tokenize_question(one, "XXXXX", False)
@@ -664,7 +668,7 @@ def test_data_and_text_settings_take_effect(stories: Path, tmp_path: Path) -> No
 def test_training_on_questions_without_answer_is_refused(stories: Path, tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.txt", f"{STORY}3 XXXXX\t\t\tcup|lamp\n")
     message = error_message(train, "cui2017", path, tmp_path / "run", **SMALL)
-    assert "a.txt:3: there is no answer to train on" in message
+    assert "a.txt:3: there is no answer" in message
     path = write_file(tmp_path / "b.txt", "1 cup\n2 XXXXX\tsun\t\tsun|cup\n")
     message = error_message(train, "cui2017", path, tmp_path / "run", dev=stories / "dev.txt", **SMALL)
     assert "no question is left to train on: of 1 documents 0 have more than 2,000 words" in message
@@ -697,11 +701,11 @@ def test_evaluation_agrees_with_predictions_and_needs_answers(reader: Run, stori
     model = regard.load(reader.folder)
     found = model.evaluate([stories / "test.txt", stories / "dev.txt"])
     assert found["questions"] == 120
-    every = read_question_files([stories / "test.txt", stories / "dev.txt"], "XXXXX")
+    every = list(read_questions([stories / "test.txt", stories / "dev.txt"], "XXXXX"))
     right = [one.text == gold.answer for one, gold in zip(model.predict(every), every, strict=True)]
     assert found["accuracy"] == pytest.approx(100 * np.mean(right))
     path = write_file(tmp_path / "a.txt", f"{STORY}3 XXXXX\n")
-    assert "a.txt:3: there is no answer to evaluate the model on" in error_message(model.evaluate, [path])
+    assert "a.txt:3: there is no answer" in error_message(model.evaluate, [path])
 
 
 def test_report_shows_candidates_and_attention_weights(reader: Run) -> None:

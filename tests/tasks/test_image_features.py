@@ -29,7 +29,8 @@ from torch import Tensor
 import regard
 from regard.cli import main
 from regard.runs import Run
-from regard.tasks.captioning import ImageFile, caption_files, feature_extractor
+from regard.tasks.captioning import feature_extractor, image_files
+from regard.tasks.captioning.backbone import BACKBONE_FILE, Backbone, find_common_backbone, read_backbone_file
 from regard.tasks.captioning.extraction import extract_image_features, list_caption_files
 from regard.tasks.captioning.feature_extractor import (
     SEED,
@@ -41,13 +42,8 @@ from regard.tasks.captioning.feature_extractor import (
     rebuild_feature_extractor,
     truncate_network,
 )
-from regard.tasks.captioning.preprocessing import (
-    BACKBONE_FILE,
-    Backbone,
-    ImagePreprocessor,
-    find_common_backbone,
-    read_backbone_file,
-)
+from regard.tasks.captioning.image_files import ImageFile
+from regard.tasks.captioning.preprocessing import ImagePreprocessor
 from regard.training import train
 
 CPU = torch.device("cpu")
@@ -474,11 +470,11 @@ def test_backbone_description_round_trips(tmp_path: Path) -> None:
 def test_caption_line_may_name_the_original_image(tmp_path: Path) -> None:
     line = {"image": "f.npy", "row": 2, "caption": "a", "original": {"image": "../x.png"}}
     path = write_jsonl(tmp_path / "a.jsonl", [line])
-    (one,) = caption_files.read_captions([path])
+    (one,) = image_files.read_captions([path])
     where = f"{path}:1"
     assert one.picture == ImageFile(tmp_path / "f.npy", 2, where, ImageFile(tmp_path / "../x.png", None, where))
     assert "original must name the image of the features" in error_message(
-        caption_files.parse_image, line | {"original": "x.png"}
+        image_files.parse_image, line | {"original": "x.png"}
     )
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -360,7 +361,7 @@ def test_max_length_drops_sentences_from_training_only(corpus: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "\n\n"])
 def test_file_without_sentences_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no sentences (found|to score on)"):
+    with pytest.raises(UserError, match=r"no sentences to train on"):
         split_sentences(make_settings(write_file(tmp_path / "words.txt", text)), 1)
 
 
@@ -419,8 +420,8 @@ def test_validate_pairs_limits_the_metrics_but_not_the_loss() -> None:
     (whole, model), (few, _) = make_validator(sentences), make_validator(sentences, 3)
     first, second = (one(model, torch.device("cpu")) for one in (whole, few))
     assert first.loss == second.loss
-    whole.max_measured = 3
-    assert second.metrics == whole(model, torch.device("cpu")).metrics != first.metrics
+    limited = replace(whole, max_measured=3)
+    assert second.metrics == limited(model, torch.device("cpu")).metrics != first.metrics
 
 
 # Runs.
@@ -545,9 +546,9 @@ def test_corpora_too_small_to_train_on_are_refused(tmp_path: Path) -> None:
 
     assert message("a X\n\nb X\n\n") == "every word has the label 'X': a tagger needs at least two labels"
     assert message("a X\nb Y\n").startswith(
-        "there is only one sentence (a blank line ends a sentence), too little to train"
+        "there is one sentence, or all are equal (a blank line ends a sentence), too little to train"
     )
-    assert message("a X\n\na X\n").startswith("all sentences are equal, too little to train")
+    assert message("a X\n\na X\n").startswith("there is one sentence, or all are equal")
 
 
 def test_train_command_says_how_to_tag(corpus: Path, regard: Command) -> None:
@@ -623,8 +624,8 @@ def test_text_and_data_settings_take_effect(corpus: Path, tmp_path: Path) -> Non
         ("text", {"minimum": 0}, "minimum must be at least 1, not 0"),
         ("text", {"suffix": -1}, "suffix must be at least 0, not -1"),
         ("text", {"dropout": 1.0}, "dropout must be at least 0 and below 1, not 1.0"),
-        ("data", {"max_length": 0}, "max_length and dev_sentences must be at least 1, not 0 and 1000"),
-        ("data", {"dev_sentences": 0}, "max_length and dev_sentences must be at least 1"),
+        ("data", {"max_length": 0}, "max_length must be at least 1, not 0"),
+        ("data", {"dev_sentences": 0}, "dev_sentences must be at least 1, not 0"),
         ("data", {"inputs": [2, 2]}, "inputs must be different columns and not include the label"),
         ("data", {"inputs": [2], "label": 2}, "inputs must be different columns and not include the label"),
         ("data", {"inputs": "lemma"}, "data.inputs is a list"),

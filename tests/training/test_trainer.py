@@ -51,7 +51,7 @@ from regard.report.html import format_training_curves
 from regard.runs import Run, checkpoint
 from regard.runs.run import lock_run
 from regard.runs.summary import is_finished
-from regard.tasks import Validation
+from regard.tasks.base import Validation
 from regard.tasks.translation import TranslationValidator
 from regard.tokenizers import Tokenizers, WordTokenizer
 from regard.training import Interrupted, Trainer, train

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.readers.jsonl import is_valid_unicode, parse_json_line
-from regard.data.readers.text import format_path, iterate_lines, number_lines
+from regard.data.readers.jsonl import detect_json_lines, is_valid_unicode, iterate_json_objects
+from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError, short_repr
 from regard.tokenizers.tokenizer import normalize
 from regard.tokenizers.words import VOCABULARY_VERSION, find_tokens
@@ -32,22 +31,32 @@ class Question(NamedTuple):
 
     def make_error(self, problem: str) -> UserError:
         """Return a UserError with the location of the question."""
-        return UserError(f"{self.where}: {problem}" if self.where else problem)
+        return _make_error(problem, self.where)
+
+
+def _make_error(problem: str, where: str) -> UserError:
+    return UserError(f"{where}: {problem}" if where else problem)
 
 
 def parse_question(fields: Mapping[str, Any], blank: str, where: str = "") -> Question:
     """Return the question in a JSON object; the document is one text or a list of lines."""
-    document, query = fields.get("document"), fields.get("query")
-    lines = document.splitlines() if isinstance(document, str) else document
-    question = Question(_parse_string_list(lines, "document", where), _parse_string(query, "query", where), where=where)
-    candidates, answer = fields.get("candidates"), fields.get("answer")
-    return check_question(
-        question._replace(
-            candidates=None if candidates is None else _parse_string_list(candidates, "candidates", where),
-            answer=None if answer is None else _parse_string(answer, "answer", where),
-        ),
-        blank,
-    )
+    document, candidates, answer = fields.get("document"), fields.get("candidates"), fields.get("answer")
+    lines = _parse_texts(document.splitlines() if isinstance(document, str) else document, "document", where)
+    (query,) = _parse_texts([fields.get("query")], "query", where)
+    if candidates is not None:
+        candidates = _parse_texts(candidates, "candidates", where)
+    if answer is not None:
+        (answer,) = _parse_texts([answer], "answer", where)
+    return check_question(Question(lines, query, candidates, answer, where), blank)
+
+
+def _parse_texts(values: Any, name: str, where: str) -> tuple[str, ...]:
+    others = [value for value in values if not isinstance(value, str)] if isinstance(values, list | tuple) else [values]
+    if others:
+        raise _make_error(f'"{name}" cannot be {short_repr(others[0])}; a question is {QUESTION_JSON_FORMAT}', where)
+    if not all(map(is_valid_unicode, values)):
+        raise _make_error("invalid Unicode: an unpaired surrogate (\\ud800 to \\udfff)", where)
+    return tuple(values)
 
 
 def check_question(question: Question, blank: str) -> Question:
@@ -66,65 +75,39 @@ def check_question(question: Question, blank: str) -> Question:
     return question._replace(candidates=candidates)
 
 
-def _parse_string_list(value: Any, name: str, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple):
-        raise _make_field_error(name, value, where)
-    return tuple(_parse_string(item, name, where) for item in value)
-
-
-def _parse_string(value: Any, name: str, where: str) -> str:
-    if not isinstance(value, str):
-        raise _make_field_error(name, value, where)
-    if not is_valid_unicode(value):
-        raise Question((), "", where=where).make_error("invalid Unicode: an unpaired surrogate (\\ud800 to \\udfff)")
-    return value
-
-
-def _make_field_error(name: str, value: Any, where: str) -> UserError:
-    return Question((), "", where=where).make_error(
-        f'"{name}" cannot be {short_repr(value)}; a question is {QUESTION_JSON_FORMAT}'
-    )
-
-
 _NUMBERED_LINE = re.compile(r"(\d{1,9})(?:[ \t]+(.*))?", re.DOTALL)
 
 
-def read_question_files(paths: Sequence[Path], blank: str) -> list[Question]:
-    """Read the questions of several files; raise UserError if there are none."""
-    questions = [
-        question for path in paths for question in parse_questions(iterate_lines(path), blank, format_path(path))
-    ]
-    if not questions:
-        raise UserError(f"{' and '.join(map(format_path, paths))}: no questions found")
-    return questions
+def read_questions(paths: Sequence[Path], blank: str) -> Iterator[Question]:
+    """Yield the questions of several files; raise UserError for one without an answer."""
+    for path in paths:
+        for question in parse_questions(iterate_lines(path), blank, format_path(path)):
+            if question.answer is None:
+                raise question.make_error("there is no answer")
+            yield question
 
 
 def parse_questions(text_lines: Iterable[str], blank: str, name: str = "") -> Iterator[Question]:
-    """Yield the questions in lines, each as soon as it is complete; lines that begin with a brace are JSON."""
-    numbered = number_lines(text_lines, name)
-    for where, line in numbered:
-        if line.strip():
-            rest = chain([(where, line)], numbered)
-            yield from (_parse_json_questions if line.lstrip().startswith("{") else _parse_cbt_questions)(rest, blank)
+    """Yield the questions in lines, each as soon as it is complete.
+
+    If the first line begins with a brace, all are JSON.
+    """
+    is_json, numbered_lines = detect_json_lines(text_lines, name)
+    if not is_json:
+        yield from _parse_cbt_questions(numbered_lines, blank)
+        return
+    for where, fields in iterate_json_objects(numbered_lines, f"not a question, which is {QUESTION_JSON_FORMAT}"):
+        yield parse_question(fields, blank, where)
 
 
-def _parse_json_questions(numbered: Iterable[tuple[str, str]], blank: str) -> Iterator[Question]:
-    for where, line in numbered:
-        if line.strip():
-            fields = parse_json_line(line, where)
-            if not isinstance(fields, dict):
-                raise UserError(f"{where}: not a question, which is {QUESTION_JSON_FORMAT}")
-            yield parse_question(fields, blank, where)
-
-
-def _parse_cbt_questions(numbered: Iterable[tuple[str, str]], blank: str) -> Iterator[Question]:
+def _parse_cbt_questions(numbered_lines: Iterable[tuple[str, str]], blank: str) -> Iterator[Question]:
     """Yield questions in CBT format: numbered story lines, then `21 query⇥answer⇥⇥candidate|candidate`."""
     story: list[str] = []
     where = ""
-    for where, line in numbered:
+    for where, line in numbered_lines:
         if not line.strip():
             if story:
-                raise _make_missing_query_error(where)
+                break
             continue
         text = _strip_line_number(line, len(story) + 1, where)
         if "\t" in text or blank in text:
@@ -133,7 +116,7 @@ def _parse_cbt_questions(numbered: Iterable[tuple[str, str]], blank: str) -> Ite
         else:
             story.append(text)
     if story:
-        raise _make_missing_query_error(where)
+        raise UserError(f"{where}: the story ends without a query, which has a blank and, after a tab, its answer")
 
 
 def _strip_line_number(line: str, expected: int, where: str) -> str:
@@ -155,10 +138,6 @@ def _parse_query_line(text: str, story: Sequence[str], blank: str, where: str) -
         raise UserError(f"{where}: a query has an answer and one list of candidates, not {short_repr(candidate_lists)}")
     candidates = tuple(candidate_lists[0].split("|")) if candidate_lists else () if len(columns) > 1 else None
     return check_question(Question(tuple(story), query_text, candidates, answer or None, where), blank)
-
-
-def _make_missing_query_error(where: str) -> UserError:
-    return UserError(f"{where}: the story ends without a query, which has a blank and, after a tab, its answer")
 
 
 NO_CANDIDATE = -1  # candidate id of words that are not candidates
@@ -209,7 +188,7 @@ def tokenize_question(
 def _list_candidates(question: Question, lines: Sequence[Sequence[str]]) -> list[str]:
     """Return the given candidates, or by default all words of the document except punctuation."""
     if question.candidates is not None:
-        return [candidate for candidate in question.candidates if candidate.strip()]
+        return list(question.candidates)
     return list(dict.fromkeys(word for line in lines for word in line if any(map(str.isalnum, word))))
 
 

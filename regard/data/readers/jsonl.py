@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from regard.data.languages import LanguageRequest, choose_columns
-from regard.data.readers.text import Pair, format_path, iterate_lines
+from regard.data.readers.text import Pair, format_path, iterate_lines, number_lines
 from regard.errors import UserError
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -47,12 +48,26 @@ def iterate_json_lines(lines: Iterable[str], name: str, expected: str) -> Iterat
 
     `name` is that of the file; an error for a line that holds no object ends with `expected`.
     """
-    for line_number, line in enumerate(lines, 1):
+    return iterate_json_objects(number_lines(lines, name), expected)
+
+
+def iterate_json_objects(
+    numbered_lines: Iterable[tuple[str, str]], expected: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of lines as `iterate_json_lines` does, with the positions that the lines come with."""
+    for where, line in numbered_lines:
         if line.strip():
-            row = parse_json_line(line, where := f"{name}:{line_number}")
+            row = parse_json_line(line, where)
             if not isinstance(row, dict):
                 raise UserError(f"{where}: {expected}")
             yield where, row
+
+
+def detect_json_lines(lines: Iterable[str], name: str = "") -> tuple[bool, Iterator[tuple[str, str]]]:
+    """Return whether lines begin with a brace, and the lines from the first that is not blank, with their positions."""
+    numbered_lines = number_lines(lines, name)
+    first = [next((pair for pair in numbered_lines if pair[1].strip()), ("", ""))]
+    return first[0][1].lstrip().startswith("{"), chain(first, numbered_lines)
 
 
 def parse_json_line(line: str, where: str) -> Any:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,36 +15,31 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.config import parse_settings
+from regard.config import Count
 from regard.data.dataset import Indices, RaggedArray, Seq2SeqBatch, TrainingDataset, pad_and_shift_targets
 from regard.data.settings import BaseDataSettings
 from regard.models import Decoded, Seq2Seq
 from regard.models.xu2015_hard import attention_entropy
-from regard.runs import Run
 from regard.special_tokens import PAD
 from regard.tasks.batched_inference import map_batches
-from regard.tasks.captioning.caption_files import CaptionExample
-from regard.tasks.captioning.images import ImageFile
-from regard.tasks.captioning.preprocessing import Backbone, GridShape, ImageInput, ImagePreprocessor
-from regard.tokenizers import Tokenizer, VocabularySettings, load_tokenizer, make_vocabulary_file_name, train_tokenizer
+from regard.tasks.captioning.backbone import Backbone
+from regard.tasks.captioning.image_files import CaptionExample
+from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor
+from regard.tokenizers import Tokenizer, VocabularySettings, make_vocabulary_file_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSettings(BaseDataSettings):
     """The `data` section of a captioning recipe: files, image size, patches, and length limits."""
 
-    image: int = 224
-    patch: int = 16
-    features: int | None = None
+    image: Count = 224
+    patch: Count = 16
+    features: Count | None = None
     backbone: Backbone | None = None
-    max_length: int = 50
-    dev_pairs: int = 1000
+    max_length: Count = 50
+    dev_pairs: Count = 1000
 
     def __post_init__(self) -> None:
-        for name in ("image", "patch", "features", "max_length", "dev_pairs"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is at least 1, not {value}")
         if self.patch > self.image:
             raise ValueError(f"patch must be at most image ({self.image} pixels), not {self.patch}")
 
@@ -53,14 +47,26 @@ class CaptionSettings(BaseDataSettings):
 GroundedTokens = Mapping[int, Sequence[int]]  # index of a token -> grid cells that it names
 
 
-class EncodedCaption(NamedTuple):
-    """An image file, the shape of its grid, the token ids of a caption, a digest of the image, and grounded tokens."""
+class CaptionVocabulary(NamedTuple):
+    """Tokens of the captions, the size of the images' grid features, and how images become grids."""
 
-    picture: ImageFile
-    grid_shape: GridShape
-    caption: Sequence[int]
-    digest: str = ""
-    grounded_tokens: GroundedTokens = MappingProxyType({})
+    tokenizer: Tokenizer
+    settings: VocabularySettings
+    preprocessor: ImagePreprocessor
+    features: int  # per position
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Number of features per position, and number of tokens."""
+        return self.features, self.tokenizer.vocab_size
+
+    def describe(self) -> str:
+        """Return the number of tokens as text."""
+        return f"a vocabulary of {self.tokenizer.vocab_size:,}"
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer into a folder."""
+        self.tokenizer.save(folder / make_vocabulary_file_name("caption", self.settings))
 
 
 class CaptionDataset(TrainingDataset):
@@ -68,24 +74,28 @@ class CaptionDataset(TrainingDataset):
 
     def __init__(
         self,
-        encoded: Sequence[EncodedCaption],
-        preprocessor: ImagePreprocessor,
-        tokenizer: Tokenizer | None = None,
+        examples: Sequence[CaptionExample],
+        vocabulary: CaptionVocabulary,
         dropout: float = 0.0,
+        max_length: int | None = None,
     ) -> None:
-        """With BPE `dropout`, `tokenizer` segments the captions of each batch anew."""
-        self.image_files = [example.picture for example in encoded]
-        self.grid_shapes = [example.grid_shape for example in encoded]
-        self.grounded_tokens = [example.grounded_tokens for example in encoded]
-        self.captions = RaggedArray.from_rows(example.caption for example in encoded)
-        self.preprocessor = preprocessor
-        self.tokenizer = tokenizer if dropout else None
+        """Leave out captions of more than `max_length` tokens. With BPE `dropout`, captions are segmented anew."""
+        self.tokenizer = vocabulary.tokenizer
+        self.preprocessor = vocabulary.preprocessor
         self.dropout = dropout
-        num_positions = np.array([example.grid_shape.num_positions for example in encoded], dtype=np.int64)
+        encoded = ((example, self.tokenizer.encode(example.caption)) for example in examples)
+        kept = [(example, ids) for example, ids in encoded if max_length is None or len(ids) <= max_length]
+        self.examples = [example for example, _ in kept]
+        self.captions = RaggedArray.from_rows(ids for _, ids in kept)
+        self.grid_shapes = [_read_grid_shape(example, vocabulary) for example in self.examples]
+        self.grounded_tokens = [
+            find_grounded_tokens(example, grid_shape, self.tokenizer)
+            for example, grid_shape in zip(self.examples, self.grid_shapes, strict=True)
+        ]
+        num_positions = np.array([grid_shape.num_positions for grid_shape in self.grid_shapes], dtype=np.int64)
         self.sizes = np.maximum(num_positions, self.captions.lengths + 1).astype(np.int32)
-        digest = hashlib.sha256(
-            "".join(f"{example.digest} {example.grid_shape.fingerprint()}\n" for example in encoded).encode()
-        )
+        pairs = zip(self.examples, self.grid_shapes, strict=True)
+        digest = hashlib.sha256("".join(f"{one.digest} {shape.fingerprint()}\n" for one, shape in pairs).encode())
         digest.update(np.ascontiguousarray(self.captions.values, dtype=np.int64).tobytes())
         digest.update(self.captions.offsets.tobytes())
         self.fingerprint = digest.hexdigest()
@@ -93,17 +103,17 @@ class CaptionDataset(TrainingDataset):
     def make_batch(self, rows: Indices, seed: int = 0) -> Seq2SeqBatch:
         """Return the images and captions at `rows`; `seed` determines BPE dropout."""
         source, lengths = pad_image_inputs([self.load_image_input(int(row)) for row in rows])
-        if self.tokenizer is None:
-            target_in, target_out = pad_and_shift_targets(self.captions, rows)
-        else:
-            captions = [self.captions[int(row)].tolist() for row in rows]
-            resegmented = RaggedArray.from_rows(self.tokenizer.apply_bpe_dropout(captions, self.dropout, seed))
-            target_in, target_out = pad_and_shift_targets(resegmented, np.arange(len(rows)))
+        captions = self.captions
+        if self.dropout:
+            tokens = [captions[int(row)].tolist() for row in rows]
+            captions = RaggedArray.from_rows(self.tokenizer.apply_bpe_dropout(tokens, self.dropout, seed))
+            rows = np.arange(len(rows))
+        target_in, target_out = pad_and_shift_targets(captions, rows)
         return Seq2SeqBatch(source, lengths, torch.from_numpy(target_in), torch.from_numpy(target_out))
 
     def load_image_input(self, row: int) -> ImageInput:
         """Load and preprocess an image; raise UserError if its size has changed since training began."""
-        picture = self.image_files[row]
+        picture = self.examples[row].picture
         image_input = self.preprocessor.preprocess(picture.load(), picture)
         found, expected = image_input.grid_shape, self.grid_shapes[row]
         if (found.num_positions, found.features) != (expected.num_positions, expected.features):
@@ -163,55 +173,15 @@ def score_captions(model: Seq2Seq, dataset: CaptionDataset, device: torch.device
     return CaptionScores(*(sum(values) for values in zip(*batch_scores, strict=True)))
 
 
-_VOCABULARY_NAME = "caption"
-
-
-def learn_caption_vocabulary(examples: Sequence[CaptionExample], settings: VocabularySettings) -> Tokenizer:
-    """Train a tokenizer on captions."""
-    lines = [" ".join(example.caption.split()) for example in examples]
-    return train_tokenizer(settings, lambda: lines)
-
-
-def save_caption_vocabulary(tokenizer: Tokenizer, settings: VocabularySettings, folder: Path) -> None:
-    """Write the tokenizer into a folder."""
-    tokenizer.save(folder / make_vocabulary_file_name(_VOCABULARY_NAME, settings))
-
-
-def load_caption_vocabulary(run: Run) -> Tokenizer:
-    """Load the tokenizer of a run."""
-    settings = parse_settings(VocabularySettings, run.read_config()["text"], "text")
-    return load_tokenizer(settings, run.folder / "tokenizer" / make_vocabulary_file_name(_VOCABULARY_NAME, settings))
-
-
-def encode_captions(
-    examples: Sequence[CaptionExample],
-    preprocessor: ImagePreprocessor,
-    tokenizer: Tokenizer,
-    features: int | None,
-) -> list[EncodedCaption]:
-    """Encode captions and check that all images have the same number of features per position.
-
-    Args:
-        examples: Images with captions.
-        preprocessor: Gives the grid shape of an image.
-        tokenizer: Encodes the captions.
-        features: Expected features per position; None: as many as the first image has.
-    """
-    encoded: list[EncodedCaption] = []
-    for example in examples:
-        grid_shape = preprocessor.compute_grid_shape(
-            *example.picture.read_shape_and_dtype(), example.picture.display_name
+def _read_grid_shape(example: CaptionExample, vocabulary: CaptionVocabulary) -> GridShape:
+    """Return the grid of an image; raise UserError if it has other features per position than the vocabulary says."""
+    grid_shape = vocabulary.preprocessor.read_grid_shape(example.picture)
+    if grid_shape.features != vocabulary.features:
+        hint = "; it is an image: extract features with `regard data features`" if grid_shape.is_pixels else ""
+        raise example.picture.make_error(
+            f"{grid_shape.features:,} features per position, but the others have {vocabulary.features:,}{hint}"
         )
-        features = features or grid_shape.features
-        if grid_shape.features != features:
-            hint = "; it is an image: extract features with `regard data features`" if grid_shape.is_pixels else ""
-            raise example.picture.make_error(
-                f"{grid_shape.features:,} features per position, but the others have {features:,}{hint}"
-            )
-        grounded_tokens = find_grounded_tokens(example, grid_shape, tokenizer)
-        caption = tokenizer.encode(example.caption)
-        encoded.append(EncodedCaption(example.picture, grid_shape, caption, example.digest, grounded_tokens))
-    return encoded
+    return grid_shape
 
 
 def find_grounded_tokens(example: CaptionExample, grid_shape: GridShape, tokenizer: Tokenizer) -> GroundedTokens:

@@ -19,10 +19,16 @@ import numpy as np
 
 from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_path, iterate_lines
 from regard.errors import UserError
-from regard.tasks.captioning.caption_files import parse_image_lines_with_fields
+from regard.tasks.captioning.backbone import Backbone
 from regard.tasks.captioning.feature_extractor import FeatureExtractor
-from regard.tasks.captioning.images import ARRAY_SUFFIX, IMAGE_SUFFIXES, ImageFile, is_image_array
-from regard.tasks.captioning.preprocessing import Backbone, Pixels
+from regard.tasks.captioning.image_files import (
+    ARRAY_SUFFIX,
+    IMAGE_SUFFIXES,
+    ImageFile,
+    Pixels,
+    is_image_array,
+    parse_image_lines_with_fields,
+)
 
 _READER_THREADS = min(8, os.cpu_count() or 1)
 

@@ -8,7 +8,6 @@ import hashlib
 import importlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,8 @@ from torch import Tensor, nn
 
 from regard.errors import UserError, format_suggestion, to_single_line
 from regard.search import Floats
-from regard.tasks.captioning.preprocessing import Backbone, Pixels, Precision
+from regard.tasks.captioning.backbone import Backbone, Precision
+from regard.tasks.captioning.image_files import Pixels
 
 _COMPILED_OPERATORS = ("nms", "qnms")  # for object detection only; no image classification network calls them
 
@@ -229,34 +229,18 @@ def rebuild_feature_extractor(backbone: Backbone, device: torch.device) -> Featu
 
 
 def build_torchvision_network(torchvision_models: Any, options: FeatureExtractorOptions) -> Any:
-    """Build a network without weights, or with random ones if the options ask for them."""
-    with _seed_random_weights():
-        model = (
-            torchvision_models.get_model(options.network, weights=None)
-            if options.weights == _RANDOM
-            else _build_network_on_meta(torchvision_models, options)
-        )
-    if hasattr(model, "transform_input"):  # torchvision's weights of googlenet and inception_v3 need it
-        model.transform_input = True
-    return model.eval()
-
-
-def _build_network_on_meta(torchvision_models: Any, options: FeatureExtractorOptions) -> Any:
-    """Build a network on the meta device, which allocates no weights; on the CPU if it cannot be built there."""
-    try:
-        with torch.device("meta"):
-            return torchvision_models.get_model(options.network, weights=None)
-    except (NotImplementedError, RuntimeError):  # networks that compute sizes from tensor values
-        return torchvision_models.get_model(options.network, weights=None)
-
-
-@contextmanager
-def _seed_random_weights() -> Iterator[None]:
-    """Seed weight initialisation inside the block; restore the random generators afterwards."""
+    """Build a network with random weights if the options ask for them, else on the meta device, without memory."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torchvision announces changes of its initialisation
         torch.manual_seed(SEED)
-        yield
+        try:
+            with torch.device("cpu" if options.weights == _RANDOM else "meta"):
+                model = torchvision_models.get_model(options.network, weights=None)
+        except (NotImplementedError, RuntimeError):  # networks that compute sizes from tensor values
+            model = torchvision_models.get_model(options.network, weights=None)
+    if hasattr(model, "transform_input"):  # torchvision's weights of googlenet and inception_v3 need it
+        model.transform_input = True
+    return model.eval()
 
 
 def _choose_weights_entry(torchvision_models: Any, options: FeatureExtractorOptions) -> Any:

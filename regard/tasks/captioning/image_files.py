@@ -1,6 +1,8 @@
-"""Read images: NumPy arrays (.npy) with one or many images or features, and PNG and JPEG with Pillow.
+"""Image files, and the caption files that name them.
 
-Nothing in a file is ever run: object arrays are refused, and Pillow may decode two formats only.
+Images are NumPy arrays (.npy) with one or many images or features, and PNG and JPEG, which Pillow reads. Nothing in a
+file is ever run: object arrays are refused, and Pillow may decode two formats only. Captions are JSON lines, or TSV
+lines with the path of an image and a caption.
 """
 
 from __future__ import annotations
@@ -9,19 +11,24 @@ import base64
 import binascii
 import hashlib
 import io
-import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from regard.data.readers.dispatch import open_rows
+from regard.data.readers.jsonl import is_valid_unicode, make_surrogate_error, parse_json_line
+from regard.data.readers.text import format_path, is_pipe, number_lines
 from regard.errors import UserError, short_repr, to_single_line
 
 Array = npt.NDArray[Any]
+Pixels = npt.NDArray[np.uint8]
 ARRAY_SUFFIX, IMAGE_SUFFIXES = ".npy", (".png", ".jpg", ".jpeg")
 _PILLOW_FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 64_000_000  # per image; a small file can claim to be larger than any memory
@@ -193,20 +200,132 @@ def decode_data_url(request: Any) -> Array:
     except (binascii.Error, ValueError) as error:
         raise UserError(f"the image is not valid base64: {to_single_line(error)}") from error
     if content.startswith(_NUMPY_MAGIC):
-        return _decode_numpy_array(content)
+        try:
+            array: Array = np.lib.format.read_array(io.BytesIO(content))
+        except Exception as error:  # many types for damaged headers, a MemoryError for huge shapes, pickled objects
+            raise UserError(f"the image cannot be read as an array of numbers: {to_single_line(error)}") from error
+        return array
     pixels: Array = decode_image(io.BytesIO(content), ImageFile(Path("the image")), True, _MAX_UPLOADED_PIXELS)
     return pixels
 
 
-def _decode_numpy_array(content: bytes) -> Array:
-    """Return the array in the bytes of a .npy file; raise UserError if its size is not what the header says."""
-    file = io.BytesIO(content)
-    try:
-        version = np.lib.format.read_magic(file)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, by_columns, dtype = header(file)
-    except Exception as error:  # NumPy raises many types for damaged headers
-        raise UserError(f"the image cannot be read as an array of numbers: {to_single_line(error)}") from error
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
-        raise UserError(f"the image is not the array of {shape} {dtype} that its header claims")
-    return np.frombuffer(content, dtype, offset=file.tell()).reshape(shape, order="F" if by_columns else "C")
+_JSON_FORMAT = '{"image": "path", "caption": "…"}, with "row": n where a .npy file holds many'
+
+
+class WordGrounding(NamedTuple):
+    """Grid cells of the objects that the words of a caption name, by the index of the word."""
+
+    grid: tuple[int, int]
+    cells: Mapping[int, Sequence[int]] = MappingProxyType({})
+
+
+class CaptionExample(NamedTuple):
+    """An image, a caption, and the grounding of the caption's words if it is known."""
+
+    picture: ImageFile
+    caption: str
+    grounding: WordGrounding | None = None
+    digest: str = ""  # of the image's content, once it is read
+
+
+def read_captions(paths: Sequence[Path]) -> Iterator[CaptionExample]:
+    """Yield the examples of several files; paths in them are relative to their folders."""
+    for path in paths:
+        suffix, lines = open_rows(path, "not a caption file")
+        folder = Path() if is_pipe(path) else path.parent
+        expected = f"a line is {_JSON_FORMAT}" if suffix == ".jsonl" else "expected a path, a tab and a caption"
+        for picture, fields in parse_image_lines_with_fields(lines, folder, format_path(path)):
+            where, caption = picture.where, fields.get("caption")
+            if not isinstance(caption, str):
+                raise UserError(f"{where}: there is no caption; {expected}")
+            if not is_valid_unicode(caption) or not is_valid_unicode(str(picture.path)):
+                raise make_surrogate_error(where)
+            yield CaptionExample(picture, caption, _parse_grounding(fields, where))
+
+
+def parse_image_lines(rows: Iterable[str], folder: Path = Path(), name: str = "") -> Iterator[ImageFile]:
+    """Yield the images that lines name: a path, a path with a tab and a caption, or a JSON object."""
+    return (picture for picture, _ in parse_image_lines_with_fields(rows, folder, name))
+
+
+def parse_image_lines_with_fields(
+    rows: Iterable[str], folder: Path, name: str
+) -> Iterator[tuple[ImageFile, dict[str, Any]]]:
+    """Yield the images that lines name, each with the other fields of its line; further columns are ignored."""
+    for where, line in number_lines(rows, name):
+        if line.lstrip().startswith("{"):
+            fields = parse_json_line(line, where)
+            picture = parse_image(fields, folder, where)
+            yield picture, {key: value for key, value in fields.items() if key not in ("image", "row")}
+        elif line.strip():
+            path, *columns = line.split("\t")
+            yield ImageFile(folder / path.strip(), None, where), {"caption": columns[0]} if columns else {}
+
+
+def parse_image(fields: Mapping[str, Any], folder: Path = Path(), where: str = "") -> ImageFile:
+    """Return the image that a JSON object names."""
+    path, row, before = fields.get("image"), fields.get("row"), f"{where}: " if where else ""
+    if not isinstance(path, str) or not path:
+        raise UserError(f"{before}there is no image; it is {_JSON_FORMAT}")
+    if row is not None and not _is_count(row):
+        raise UserError(f"{before}row must be the index of an image in its file, from 0, not {short_repr(row)}")
+    return ImageFile(folder / path, row, where, _parse_original(fields.get("original"), folder, where))
+
+
+def _parse_original(fields: Any, folder: Path, where: str) -> ImageFile | None:
+    """Return the image that features were extracted from, if the object names one."""
+    if fields is None:
+        return None
+    if not isinstance(fields, dict):
+        before = f"{where}: " if where else ""
+        raise UserError(
+            f'{before}original must name the image of the features, {{"image": "path"}}, not {short_repr(fields)}'
+        )
+    return parse_image(fields | {"original": None}, folder, where)
+
+
+def _parse_grounding(fields: Mapping[str, Any], where: str) -> WordGrounding | None:
+    """Return the grid cells that each word names, if the object has them."""
+    cells, grid = fields.get("cells"), fields.get("grid")
+    if cells is None:
+        return None
+    if not isinstance(grid, list) or len(grid) != 2 or not all(_is_count(side) and side for side in grid):
+        raise UserError(f'{where}: cells need a "grid" of [rows, columns], not {short_repr(grid)}')
+    if not isinstance(cells, dict):
+        raise UserError(
+            f'{where}: cells must be {{"index of a word": [cell, …]}}, both from 0, not {short_repr(cells)}'
+        )
+    for word, word_cells in cells.items():
+        if not (word.isascii() and word.isdigit() and len(word) < 9):
+            raise UserError(f"{where}: the keys of cells must be indices of words, from 0, not {short_repr(word)}")
+        if not isinstance(word_cells, list) or not all(
+            _is_count(cell) and cell < grid[0] * grid[1] for cell in word_cells
+        ):
+            raise UserError(
+                f"{where}: cells must be below {grid[0] * grid[1]}, counted row by row, not {short_repr(word_cells)}"
+            )
+    return WordGrounding((grid[0], grid[1]), {int(word): tuple(word_cells) for word, word_cells in cells.items()})
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 40
+
+
+def add_image_digests(examples: Sequence[CaptionExample]) -> list[CaptionExample]:
+    """Return the examples with a content digest of each one's image; each file or row is read once."""
+    digests = {example.picture.key: example.digest for example in examples if example.digest}
+    for example in examples:
+        if example.picture.key not in digests:
+            digests[example.picture.key] = example.picture.compute_image_digest()
+    return [example._replace(digest=digests[example.picture.key]) for example in examples]
+
+
+def group_captions_by_image(
+    examples: Sequence[CaptionExample], max_images: int | None = None
+) -> dict[ImageFile, list[str]]:
+    """Return all captions of each image, or of the first `max_images`; images with equal content count as one."""
+    first_files: dict[str, ImageFile] = {}
+    captions: dict[ImageFile, list[str]] = {}
+    for example in add_image_digests(examples):
+        captions.setdefault(first_files.setdefault(example.digest, example.picture), []).append(example.caption)
+    return dict(islice(captions.items(), max_images))
