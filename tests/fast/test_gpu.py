@@ -169,8 +169,9 @@ def test_recurrent_training_with_kernels_has_the_reference_losses(
 @pytest.fixture(autouse=True)
 def kernels_from_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use kernels at once, not only after some batches."""
-    for each in (packed_loss, linear_cross_entropy, device_beam_search):
-        monkeypatch.setattr(each, "FIRST", 0)
+    monkeypatch.setattr(packed_loss, "WARMUP_BATCHES", 0)
+    monkeypatch.setattr(linear_cross_entropy, "WARMUP_BATCHES", 0)
+    monkeypatch.setattr(device_beam_search, "WARMUP_SENTENCES", 0)
 
 
 BATCH_LENGTHS = (
