@@ -16,7 +16,6 @@ from regard.cli.app import app
 
 PACKAGE = Path(__file__).parent.parent / "regard"
 FILES = sorted(PACKAGE.rglob("*.py"))
-PENDING: tuple[str, ...] = ()  # packages whose names still have to be changed
 
 
 def _split_words(text: str) -> frozenset[str]:
@@ -67,10 +66,6 @@ SHARED_NAMES = _split_words(
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def _is_pending(path: Path) -> bool:
-    return path.relative_to(PACKAGE).parts[0] in PENDING
-
-
 @cache
 def _parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -78,10 +73,9 @@ def _parse(path: Path) -> ast.Module:
 
 def _iterate_definitions() -> Iterator[tuple[Path, Definition]]:
     for path in FILES:
-        if not _is_pending(path):
-            for node in ast.walk(_parse(path)):
-                if isinstance(node, Definition):
-                    yield path, node
+        for node in ast.walk(_parse(path)):
+            if isinstance(node, Definition):
+                yield path, node
 
 
 def _format_location(path: Path, node: Definition) -> str:
@@ -107,7 +101,7 @@ def _iterate_strings(node: ast.AST) -> Iterator[str]:
 
 
 def test_names_are_terms_of_the_field() -> None:
-    modules = [str(path) for path in FILES if not _is_pending(path) and _has_dialect(path.stem)]
+    modules = [str(path) for path in FILES if _has_dialect(path.stem)]
     names = [_format_location(path, node) for path, node in _iterate_definitions() if _has_dialect(node.name)]
     assert [*modules, *names] == []
 
@@ -127,7 +121,6 @@ def test_variables_and_attributes_are_terms_of_the_field() -> None:
     names = [
         f"{path.relative_to(PACKAGE)}:{line} {name}"
         for path in FILES
-        if not _is_pending(path)
         for line, name in _iterate_variables(_parse(path))
         if _has_dialect(name) and not PLAIN_VARIABLES & set(name.split("_"))
     ]
@@ -149,7 +142,7 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def test_docstrings_stand_on_their_own() -> None:
     docstrings = [(_format_location(path, node), ast.get_docstring(node)) for path, node in _iterate_definitions()]
-    docstrings += [(str(path), ast.get_docstring(_parse(path))) for path in FILES if not _is_pending(path)]
+    docstrings += [(str(path), ast.get_docstring(_parse(path))) for path in FILES]
     assert [f"{location}: {text[:60]}" for location, text in docstrings if text and OPENINGS.match(text)] == []
 
 
@@ -166,7 +159,6 @@ def test_public_functions_and_classes_have_a_docstring() -> None:
     missing = [
         _format_location(path, node)
         for path in FILES
-        if not _is_pending(path)
         for node in _iterate_public(_parse(path).body)
         if not ast.get_docstring(node)
     ]
@@ -182,7 +174,7 @@ def _has_complete_first_line(docstring: str) -> bool:
 
 def test_first_line_of_a_docstring_stands_alone() -> None:
     docstrings = [(_format_location(path, node), ast.get_docstring(node)) for path, node in _iterate_definitions()]
-    docstrings += [(str(path), ast.get_docstring(_parse(path))) for path in FILES if not _is_pending(path)]
+    docstrings += [(str(path), ast.get_docstring(_parse(path))) for path in FILES]
     assert [location for location, text in docstrings if text and not _has_complete_first_line(text)] == []
 
 
@@ -195,11 +187,7 @@ def test_a_public_name_is_defined_in_few_modules() -> None:
 
 
 def test_modules_are_short_enough_to_read() -> None:
-    lengths = {
-        str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines())
-        for path in FILES
-        if not _is_pending(path)
-    }
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
     assert {path: length for path, length in lengths.items() if length > 450} == {}
 
 
@@ -207,7 +195,6 @@ def test_error_messages_have_no_riddles() -> None:
     messages = [
         f"{path.relative_to(PACKAGE)}:{node.lineno} {text}"
         for path in FILES
-        if not _is_pending(path)
         for node in ast.walk(_parse(path))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("UserError", "log_message", "ValueError", "TypeError")
