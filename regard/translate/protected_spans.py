@@ -9,6 +9,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -38,11 +39,6 @@ class ProtectedText:
     def translatable_texts(self) -> list[str]:
         """The blocks without their tags and URLs."""
         return [block.plain_text for block in self.blocks]
-
-    @property
-    def needs_alignment(self) -> bool:
-        """True if restoring needs a word alignment, because a block has tags or URLs beside words."""
-        return any(block.tags for block in self.blocks)
 
     def restore(self, translations: Sequence[Translation]) -> Translation:
         """Build the translation of the whole text from those of its translatable texts."""
@@ -191,20 +187,19 @@ class PreparedTexts(NamedTuple):
 
     def restore_texts(self, translations: Iterable[Translation]) -> list[Translation]:
         """Join the translations of the segments to those of the texts, with tags and URLs restored."""
-        segment_translations = iter(translations)
-        text_translations = [
-            join_segments(text, segments, [next(segment_translations) for _ in segments])
+        remaining = iter(translations)
+        plain_translations = (
+            join_segments(text, segments, list(islice(remaining, len(segments))))
             if segments
             else Translation(text, text)
             for text, segments in zip(self.plain_texts, self.segments_of_texts, strict=True)
-        ]
-        remaining = iter(text_translations)
+        )
         return [
-            protected.restore([next(remaining) for _ in protected.translatable_texts])
+            protected.restore(list(islice(plain_translations, len(protected.blocks))))
             for protected in self.protected_texts
         ]
 
     @property
     def needs_alignment(self) -> bool:
         """True if tags or URLs must be placed by word alignment."""
-        return any(protected.needs_alignment for protected in self.protected_texts)
+        return any(block.tags for protected in self.protected_texts for block in protected.blocks)

@@ -12,7 +12,7 @@ from regard.fast.decoding import int8_model
 from regard.fast.eligibility import fast_paths_enabled
 from regard.search import Hypothesis, SearchModel
 from regard.translate.backends import AUTO, CTRANSLATE2, ENGINES, FP32, INT8, ONNX, PRECISIONS, SHORTLIST, TORCH
-from regard.translate.backends.ctranslate2 import find_ctranslate2_export, load_ctranslate2_backend
+from regard.translate.backends.ctranslate2 import find_ctranslate2_backend
 from regard.translate.backends.exports import (
     LoadedRun,
     check_installed,
@@ -62,9 +62,9 @@ def choose_backend(engine: str, precision: str | None, runs: Sequence[LoadedRun]
     if shortlist:
         allowed = load_shortlist(runs)
     if engine == CTRANSLATE2 or (engine == AUTO and len(runs) == 1 and not shortlist and _may_have_export(runs[0])):
-        folder = find_ctranslate2_export(engine, precision, runs[0])
-        if folder is not None:
-            return load_ctranslate2_backend(folder, engine, TorchBackend([runs[0].model], device))
+        backend = find_ctranslate2_backend(engine, precision, runs[0], TorchBackend([runs[0].model], device))
+        if backend is not None:
+            return backend
     chosen = [_choose_model(engine, precision, run) for run in runs]
     reasons = dict.fromkeys(reason for _, reason in chosen)
     return TorchBackend([model for model, _ in chosen], device, "; ".join(reasons), allowed)

@@ -23,7 +23,7 @@ from regard.errors import UserError
 from regard.fast.decoding import int8_model
 from regard.search import Hypothesis, Scorer, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
-from regard.translate.backends import AUTO, CTRANSLATE2, FP32, INT8
+from regard.translate.backends import CTRANSLATE2, FP32, INT8
 from regard.translate.backends.exports import (
     LoadedRun,
     check_installed,
@@ -200,22 +200,23 @@ def _read_vocabulary(folder: Path, side: str) -> list[str]:
     return tokens
 
 
-def find_ctranslate2_export(engine: str, precision: str | None, loaded: LoadedRun) -> Path | None:
-    """Return the folder of a run's export; with the engine `auto` None if there is none or int8 kernels are faster."""
-    if engine == AUTO:
-        if not is_installed("ctranslate2"):
+def find_ctranslate2_backend(
+    engine: str, precision: str | None, loaded: LoadedRun, torch_backend: TorchBackend
+) -> CTranslate2Backend | None:
+    """Load CTranslate2 with a run's export, which is written if CTranslate2 is requested.
+
+    With the engine `auto` return None if there is no export or the int8 kernels are faster.
+    """
+    if engine == CTRANSLATE2:
+        check_on_cpu(loaded, CTRANSLATE2)
+        check_installed("ctranslate2")
+        folder = loaded.find_export(CTRANSLATE2, precision) or export_ctranslate2(loaded, precision or FP32, reuse=True)
+        reason = "CTranslate2, as requested"
+    else:
+        export = loaded.find_export(CTRANSLATE2, precision) if is_installed("ctranslate2") else None
+        if export is None or (precision == INT8 and int8_model.find_int8_obstacle(loaded.model) is None):
             return None
-        folder = loaded.find_export(CTRANSLATE2, precision)
-        return folder if precision != INT8 or int8_model.find_int8_obstacle(loaded.model) is not None else None
-    check_on_cpu(loaded, CTRANSLATE2)
-    check_installed("ctranslate2")
-    return loaded.find_export(CTRANSLATE2, precision) or export_ctranslate2(loaded, precision or FP32, reuse=True)
-
-
-def load_ctranslate2_backend(folder: Path, engine: str, torch_backend: TorchBackend) -> CTranslate2Backend:
-    """Load CTranslate2 with an exported model."""
-    reason = f"decoding with {folder}" if engine == AUTO else "CTranslate2, as requested"
-    if engine == AUTO:
+        folder, reason = export, f"decoding with {export}"
         log_message(reason)
     try:
         return CTranslate2Backend(CTranslate2Model(folder, torch.get_num_threads()), torch_backend, reason)

@@ -51,10 +51,8 @@ class LoadedRun(NamedTuple):
 
     def find_export(self, engine: str, precision: str | None) -> Path | None:
         """Return the folder of a usable export; without a precision int8 comes before fp32. None if there is none."""
-        folders = [
-            self.get_export_folder(engine, candidate) for candidate in ([precision] if precision else (INT8, FP32))
-        ]
-        return next((folder for folder in folders if self.is_current_export(folder)), None)
+        folders = [self.get_export_folder(engine, each) for each in ([precision] if precision else (INT8, FP32))]
+        return next(filter(self.is_current_export, folders), None)
 
     def is_current_export(self, folder: Path) -> bool:
         """Return True if an export is complete and was made from exactly this model."""
@@ -67,9 +65,8 @@ class LoadedRun(NamedTuple):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().float().contiguous().numpy().data)
         for side in self.tokenizers:
-            digest.update(
-                "\0".join(side.convert_ids_to_tokens(range(side.vocab_size))).encode("utf-8", "surrogatepass")
-            )
+            tokens = "\0".join(side.convert_ids_to_tokens(range(side.vocab_size)))
+            digest.update(tokens.encode("utf-8", "surrogatepass"))
         # `align_after` is applied outside of the engines: it does not change an export.
         section = {key: value for key, value in self.run.read_config()["model"].items() if key != "align_after"}
         if section.get("align_layer") == "auto":
