@@ -174,9 +174,8 @@ class MarkdownBlockParser:
         """Return the prefix of a line (quotes, list markers), and True if a new block begins there."""
         position, columns, is_item = 0, 0, False
         core = line.rstrip(" \t")
-        break_start = len(
-            core.rstrip(core[-1:] + " \t")
-        )  # from here on the line has one kind of character, as a thematic break has
+        # From here on the line has one kind of character, as a thematic break has.
+        break_start = len(core.rstrip(core[-1:] + " \t"))
         while True:
             if match := BLOCK_QUOTE.match(line, position):
                 pass

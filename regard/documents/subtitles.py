@@ -55,9 +55,8 @@ CUE_TIME = re.compile(r"\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d{1,3}\s*-->\s*(?:\d+:)?
 SUBTITLE_TAG = re.compile(
     r"<(?P<close>/?)(?P<name>[biucv]|font|lang|ruby|rt)(?:[.\s][^<>]*)?>|<[\d:.]+>|\{\\[^{}]*\}", re.IGNORECASE
 )
-TAG_OR_MUSIC_NOTE = re.compile(
-    rf"{SUBTITLE_TAG.pattern}|[{MUSIC_NOTES}]+", re.IGNORECASE
-)  # inline parts that are not words
+# Inline parts that are not words.
+TAG_OR_MUSIC_NOTE = re.compile(rf"{SUBTITLE_TAG.pattern}|[{MUSIC_NOTES}]+", re.IGNORECASE)
 BREAKABLE_SPACE = re.compile(
     rf"{SUBTITLE_TAG.pattern}|(?<=[^-–—{MUSIC_NOTES}\s])(?P<space> +)(?=[^{MUSIC_NOTES}\s])", re.IGNORECASE
 )
