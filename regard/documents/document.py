@@ -19,23 +19,34 @@ from regard.documents.base import (
     decode_utf8,
     unpack_zip,
 )
-from regard.documents.escaping import escape_text, unescape_markup
+from regard.documents.escaping import escape_text, has_translatable_words, replace_line_breaks, unescape_markup
 from regard.documents.html_epub import parse_epub, parse_html, parse_xhtml
 from regard.documents.markdown import parse_markdown
 from regard.documents.office import parse_docx, parse_odp, parse_odt, parse_pptx
 from regard.documents.po import parse_po
 from regard.documents.subtitles import parse_srt, parse_vtt
-from regard.documents.tagged_text import InlineNode, TaggedText, join_parts, strip_placeholder_tags
+from regard.documents.tagged_text import strip_placeholder_tags
 from regard.documents.xliff import parse_xliff
 from regard.errors import to_single_line
+
+LINE_END = re.compile(r"(\r\n|\r|\n)")
 
 
 def parse_plain_text(content: bytes) -> ParsedDocument:
     """Parse a text file; each line is a text."""
     source = decode_utf8(content)
-    lines = re.split(r"(?<=\n)|(?<=\r)(?!\n)", source.text)
-    parts = [TaggedText([InlineNode(escape_text(line))], line, unescape_markup) for line in lines]
-    return join_parts(parts, source.encode_like_source)
+    parts = LINE_END.split(source.text)
+    positions = [position for position in range(0, len(parts), 2) if has_translatable_words(parts[position])]
+
+    def write(translations: Sequence[str]) -> bytes:
+        out = list(parts)
+        for position, translation in zip(positions, translations, strict=True):
+            if translation:
+                line = replace_line_breaks(unescape_markup(translation)).strip()
+                out[position] = parts[position].replace(parts[position].strip(), line, 1)
+        return source.encode_like_source("".join(out))
+
+    return ParsedDocument([escape_text(parts[position].strip()) for position in positions], write)
 
 
 PO_EXTENSION = ".po"

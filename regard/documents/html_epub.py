@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from typing import NamedTuple
 
 from regard.documents.base import (
@@ -33,7 +32,7 @@ from regard.documents.escaping import (
     replace_line_breaks,
     unescape_markup,
 )
-from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, join_parts, make_tag_node
+from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, make_tag_node
 from regard.documents.xml_tree import XML_TOKEN, check_xml
 from regard.tag_pairs import TagHalf, match_tag_pairs
 
@@ -147,13 +146,12 @@ def parse_xhtml(content: bytes) -> ParsedDocument:
     return _parse_tokens(source, _iterate_xml_tokens(source.text))
 
 
-class HtmlSpan(TaggedText):
-    """Tokens without a block tag between them, which are one text."""
+class HtmlText(TaggedText):
+    """The text of tokens without a block tag between them."""
 
     def __init__(self, tokens: Sequence[HtmlToken]) -> None:
         self.tokens = tokens
-        has_text = any(token.text.strip() for token in tokens)
-        super().__init__(token.make_node() for token in tokens if has_text)
+        super().__init__(token.make_node() for token in tokens)
 
     def write(self, translation: str) -> str:
         """Return the tokens with the translation of their text."""
@@ -165,20 +163,27 @@ class HtmlSpan(TaggedText):
 
 def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDocument:
     """Build the document of a file that is split into tokens."""
-    spans = list(map(HtmlSpan, _split_at_block_tags(tokens)))
-    tokens = [token for span in spans for token in span.tokens]  # with untranslated elements merged
-    attributes = list(chain.from_iterable(map(_find_translated_attributes, tokens)))
-    body = join_parts(spans, partial(source.encode_like_source, is_markup=True))
+    spans = list(_split_at_block_tags(tokens))
+    attributes = [attribute for span in spans for token in span for attribute in _find_translated_attributes(token)]
+    texts = {
+        index: text
+        for index, span in enumerate(spans)
+        if any(token.text.strip() for token in span) and (text := HtmlText(span)).text
+    }
 
     def write(translations: Sequence[str]) -> bytes:
         remaining = iter(translations)
         for token, of_token in groupby(attributes, key=lambda attribute: attribute.token):
             _fill_attributes(token, of_token, remaining)
-        for span in spans:
-            span.source = "".join(token.source for token in span.tokens)
-        return body.write(list(remaining))
+        out = ["".join(token.source for token in span) for span in spans]
+        for (index, text), translation in zip(texts.items(), remaining, strict=True):
+            if translation not in ("", text.text):
+                out[index] = text.write(translation)
+        return source.encode_like_source("".join(out), is_markup=True)
 
-    return ParsedDocument([*(attribute.text for attribute in attributes), *body.texts], write)
+    return ParsedDocument(
+        [*(attribute.text for attribute in attributes), *(text.text for text in texts.values())], write
+    )
 
 
 def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:

@@ -561,6 +561,10 @@ def test_po_header_determines_the_number_of_plural_forms() -> None:
         assert re.findall(r'msgstr\[\d\] "(.*)"', made) == forms
 
 
+def test_plain_text_keeps_form_feeds_at_the_ends_of_a_line() -> None:
+    assert translate_document("a.txt", b"\x0cThe dog \x1c\r\n", uppercase_texts) == b"\x0cTHE DOG \x1c\r\n"
+
+
 def test_po_copies_lines_without_words_of_a_message() -> None:
     content = b'msgid "<b>1</b> <b>2</b>\\n100 %\\nThe dog"\nmsgstr ""\n'
     made = translate_document("a.po", content, uppercase_texts).decode()
