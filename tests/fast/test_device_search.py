@@ -125,7 +125,7 @@ def test_device_computes_the_next_chunk_while_the_last_is_read(
     lengths, options, order = case
     calls: list[str] = []
     advance, end = SearchWorkspace.advance, AsyncHostCopy.wait
-    monkeypatch.setattr(SearchWorkspace, "advance", lambda room: calls.append("a") or advance(room))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(SearchWorkspace, "advance", lambda workspace: calls.append("a") or advance(workspace))  # type: ignore[func-returns-value]
     monkeypatch.setattr(AsyncHostCopy, "wait", lambda one: calls.append("r") or end(one))  # type: ignore[func-returns-value]
     assert_same_search(make_model(MODELS[name]), *make_sources(*lengths), beam=2, **{"attention": False, **options})
     assert "".join(calls) == order
@@ -134,14 +134,14 @@ def test_device_computes_the_next_chunk_while_the_last_is_read(
 def test_device_search_goes_on_without_finished_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     add = SearchTrace.add_chunk
 
-    def all_but_one(record: SearchTrace, slab: Any, looks: Any, who: Any) -> None:
-        add(record, slab, looks, who)
-        record.done[1:] = 1
+    def all_but_one(trace: SearchTrace, raw_trace: Any, attention: Any, sentence_ids: Any) -> None:
+        add(trace, raw_trace, attention, sentence_ids)
+        trace.done[1:] = 1
 
     monkeypatch.setattr(SearchTrace, "add_chunk", all_but_one)
     sizes: list[int] = []
     advance = SearchWorkspace.advance
-    monkeypatch.setattr(SearchWorkspace, "advance", lambda room: sizes.append(room.size.sentences) or advance(room))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(SearchWorkspace, "advance", lambda one: sizes.append(one.size.sentences) or advance(one))  # type: ignore[func-returns-value]
     device_search, lengths = make_device_search(make_model(LUONG)), [60] * 8
     with torch.inference_mode():
         device_search.run(*make_sources(*lengths), SearchRequest(2, 1, 40, [40] * 8, [1.0] * 41, False, lengths))
@@ -155,7 +155,7 @@ def test_options_move_along_to_the_smaller_batch_of_an_earlier_search(name: str)
     assert_same_search(model, *make_sources(20), device_search, beam=2, length_penalty=0.0, max_length=3)
     options: dict[str, Any] = {"beam": 2, "n_best": 2, "length_penalty": 2.0, "min_length": 12}
     assert_same_search(model, *make_sources(20, 1, 1, 1, 1, 1, 1, 1, 1), device_search, **options)
-    small = next(room.state for (size, _), room in device_search.workspaces.items() if size.sentences == 1)
+    small = next(workspace.state for (size, _), workspace in device_search.workspaces.items() if size.sentences == 1)
     assert small.options.tolist() == [12, 2]
     assert small.length_divisors[6] == pytest.approx((11 / 6) ** 2)
 
@@ -163,8 +163,8 @@ def test_options_move_along_to_the_smaller_batch_of_an_earlier_search(name: str)
 @pytest.mark.parametrize("longest", slow_after(1, [8, 3, 20]))
 @each_family
 def test_superfluous_chunk_changes_no_result(longest: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def always(self: DeviceSearcher, room: SearchWorkspace, sentences: int, taken: int) -> bool:
-        return not self.weights.has_kv_cache or taken + CHUNK_STEPS <= room.size.capacity
+    def always(self: DeviceSearcher, workspace: SearchWorkspace, sentences: int, steps_done: int) -> bool:
+        return not self.weights.has_kv_cache or steps_done + CHUNK_STEPS <= workspace.size.capacity
 
     monkeypatch.setattr(DeviceSearcher, "can_run_ahead", always)
     model = make_model(MODELS[name])

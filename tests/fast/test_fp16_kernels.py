@@ -43,7 +43,7 @@ def kernels() -> Fp16Gemm:
 
 @pytest.fixture
 def fp16_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the kernels for all products within `halved`, however small."""
+    """Use the kernels for all products within `use_fp16_gemm`, however small."""
     monkeypatch.setattr(fp16, "load_fp16_gemm", kernels)
 
 

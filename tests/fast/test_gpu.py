@@ -805,7 +805,7 @@ def test_device_searches_of_many_shapes_share_memory_and_stay_exact(form: dict[s
         assert_close_hypotheses(with_graphs, eager, 1e-4)
     device_search = model.device_search.searchers[torch.float32]
     assert len({size.sentences for size, _ in device_search.workspaces}) > 3
-    names = {name for room in device_search.workspaces.values() for name in room.replay.replays}
+    names = {name for workspace in device_search.workspaces.values() for name in workspace.replay.replays}
     assert "steps" in names
     assert len(names) > 1, "graphs differ by the number of words that are read"
 
@@ -894,17 +894,17 @@ def test_search_without_memory_falls_back_once(
     assert model.device_search.searchers
 
 
-def make_board(A: int, W: int, taken: int, fill: Any) -> BeamState:
+def make_beam_state(A: int, W: int, taken: int, fill: Any) -> BeamState:
     """Return the state of a search after `taken` steps: some hypotheses have ended, some sentences are done."""
-    board = allocate_state(StaticBuffers(), torch.empty(0, device="cuda"), A, W, 8, False)
+    state = allocate_state(StaticBuffers(), torch.empty(0, device="cuda"), A, W, 8, False)
     limits, penalties = [5 + row % 20 for row in range(A)], [1 + n / 7 for n in range(40)]
-    upload_request(board, SearchRequest(W, min(2, W), 3, limits, penalties, False, [8] * A))
-    reset_state(board)
-    board.steps_done.fill_(taken)
-    board.log_probs.copy_(-5 * fill(A, W).abs().sort(1).values)
-    board.num_ended.copy_(torch.arange(A) % 2 * (W > 1))
-    board.scores[:, 0] = torch.where(board.num_ended > 0, -2.0 * fill(A).abs(), -torch.inf).double()
-    return board
+    upload_request(state, SearchRequest(W, min(2, W), 3, limits, penalties, False, [8] * A))
+    reset_state(state)
+    state.steps_done.fill_(taken)
+    state.log_probs.copy_(-5 * fill(A, W).abs().sort(1).values)
+    state.num_ended.copy_(torch.arange(A) % 2 * (W > 1))
+    state.scores[:, 0] = torch.where(state.num_ended > 0, -2.0 * fill(A).abs(), -torch.inf).double()
+    return state
 
 
 @pytest.mark.parametrize("taken", [0, 1, 16])
@@ -917,13 +917,13 @@ def test_search_kernels_choose_like_the_plain_operations(sizes: tuple[int, int, 
 
     def run_search(scan: Any, choose: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        board = make_board(A, W, taken, lambda *shape: torch.randn(*shape, device="cuda"))
+        state = make_beam_state(A, W, taken, lambda *shape: torch.randn(*shape, device="cuda"))
         logits = 4 * torch.randn(A * W, V, device="cuda")
         logits[:, EOS] += 6
         for number in range(CHUNK_STEPS):
-            choose(board, scan(logits.roll(number, 0), board, number), number)
-        log_probs = board.steps[:, 0].view(torch.float32)
-        return [board.done, board.num_ended, board.scores, board.tokens, board.rows, log_probs, board.steps[:, 1:]]
+            choose(state, scan(logits.roll(number, 0), state, number), number)
+        log_probs = state.steps[:, 0].view(torch.float32)
+        return [state.done, state.num_ended, state.scores, state.tokens, state.rows, log_probs, state.steps[:, 1:]]
 
     found = run_search(decoding_ops_triton.logits_topk, decoding_ops_triton.beam_update)
     expected = run_search(decoding_ops.logits_topk, decoding_ops.beam_update)
@@ -951,13 +951,13 @@ def test_kernels_of_a_transformer_step_have_the_plain_outputs(
 
     def run_step(parts: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        board = make_board(A, W, 40, lambda *shape: torch.randn(*shape, device="cuda"))
-        board.rows.copy_(torch.randint(0, W, (A, W)) + W * torch.arange(A)[:, None])
-        board.tokens.copy_(torch.randint(0, 50, (A, W)))
+        state = make_beam_state(A, W, 40, lambda *shape: torch.randn(*shape, device="cuda"))
+        state.rows.copy_(torch.randint(0, W, (A, W)) + W * torch.arange(A)[:, None])
+        state.tokens.copy_(torch.randint(0, 50, (A, W)))
         cache, words, positions = normal(capacity, R, 2 * D), normal(50, D).float(), normal(capacity, D).float()
         tables = torch.randint(0, W, (2, R, capacity), device="cuda").int()
-        x = parts.embed_and_link(board, 3, words, 1.5, positions, tables[0], tables[1])
-        self_attended = parts.self_attention_step(normal(R, 3 * D), cache, tables[1], board, 3, heads)
+        x = parts.embed_and_link(state, 3, words, 1.5, positions, tables[0], tables[1])
+        self_attended = parts.self_attention_step(normal(R, 3 * D), cache, tables[1], state, 3, heads)
         lengths = torch.randint(1, S + 1, (A,), device="cuda").int()
         cross_attended = parts.cross_attention(normal(R, D), normal(A, S, 4 * D)[..., D : 3 * D], lengths, heads)
         return [x, tables[1][:, :44], self_attended, cache, cross_attended]
@@ -983,7 +983,7 @@ def test_kernels_of_a_recurrent_step_have_the_plain_outputs(
 
     def run_step(parts: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
-        board = make_board(A, W, 0, lambda *shape: torch.randn(*shape, device="cuda"))
+        state = make_beam_state(A, W, 0, lambda *shape: torch.randn(*shape, device="cuda"))
         rows, tokens = torch.randint(0, R, (R,), device="cuda"), torch.randint(0, 50, (R,), device="cuda")
         pieces = [RowGather(normal(50, 20), tokens), RowGather(normal(R, H), rows), RowGather(normal(R, H), None)]
         gates = LSTMWeights(normal(4 * H, 20 + 2 * H) / H**0.5, normal(4 * H))
@@ -993,7 +993,7 @@ def test_kernels_of_a_recurrent_step_have_the_plain_outputs(
         weights = torch.zeros(R, S, device="cuda")
         context = parts.luong_attention(normal(R, H), source, normal(H) / H**0.5 if concat else None, weights)
         parts.attentional_state([RowGather(context, None), RowGather(h, None)], normal(H, 24 + H) / H**0.5, fed)
-        found: TopK = parts.output_topk(normal(R, H), normal(V, H) / H**0.5, board, 0)
+        found: TopK = parts.output_topk(normal(R, H), normal(V, H) / H**0.5, state, 0)
         top = found.block_max.amax(1, keepdim=True)
         norm = top + (found.block_sums * (found.block_max - top).exp()).sum(1, keepdim=True).log()
         return [after, h, weights, context, fed, norm, found.values.sort(1, descending=True).values[:, :W]]

@@ -138,8 +138,8 @@ class LossGraphCache:
             shapes: shapes of the static inputs.
         """
         self.num_calls[key] += 1
-        room = self.is_enabled and len(self.graphs) < MAX_LOSS_GRAPHS
-        if key not in self.graphs and room and self.num_calls[key] >= MIN_CALLS:
+        has_capacity = self.is_enabled and len(self.graphs) < MAX_LOSS_GRAPHS
+        if key not in self.graphs and has_capacity and self.num_calls[key] >= MIN_CALLS:
             self.record(key, model, partial(LossGraph, model, compute, inputs, shapes))
         graph = self.graphs.get(key)
         return None if graph is None else PrecomputedGradients.apply(graph.replay(inputs), *weights)  # type: ignore[no-untyped-call]

@@ -66,11 +66,11 @@ class SearchTrace:
     def __post_init__(self) -> None:
         self.done = np.zeros(self.sentences, np.int32)
 
-    def add_chunk(self, slab: Ints, attention: Floats | None, sentence_ids: npt.NDArray[np.int64]) -> None:
+    def add_chunk(self, raw_trace: Ints, attention: Floats | None, sentence_ids: npt.NDArray[np.int64]) -> None:
         """Add a chunk of the device search for the sentences with these ids; the others are done."""
         W, count = self.width, len(sentence_ids)
-        size = (len(slab)) // (CHUNK_STEPS * 3 * W + 1)
-        steps = slab[:-size].reshape(CHUNK_STEPS, 3, size, W)[:, :, :count]
+        size = (len(raw_trace)) // (CHUNK_STEPS * 3 * W + 1)
+        steps = raw_trace[:-size].reshape(CHUNK_STEPS, 3, size, W)[:, :, :count]
         all_steps = np.array(steps.transpose(1, 0, 2, 3))  # a copy: the next chunk overwrites the buffer
         if count < self.sentences:
             active_steps, all_steps = all_steps, np.zeros((3, CHUNK_STEPS, self.sentences, W), np.int32)
@@ -79,7 +79,7 @@ class SearchTrace:
         self.log_probs.append(log_probs.view(np.float32))
         self.parents.append(parents)
         self.tokens.append(tokens)
-        self.done[sentence_ids] = slab[-size:][:count]
+        self.done[sentence_ids] = raw_trace[-size:][:count]
         if attention is not None:
             self.add_attention(
                 np.array(attention.reshape(CHUNK_STEPS, -1, W, attention.shape[-1])[:, :count, :, : self.source]),

@@ -36,7 +36,7 @@ def _draw_seed(dropout: float, like: Tensor) -> Tensor | None:
 
 
 def column_sums(x: Tensor, activations: Tensor | None = None) -> Tensor:
-    """Return sums over rows of x (N, D) in fp32; with `kept`, x is first set to 0 where that is not positive."""
+    """Return sums over rows of x (N, D) in fp32; with `activations`, x is first set to 0 where they are ≤ 0."""
     rows, D = x.shape
     R, C = 32, 128
     programs = max(1, min(MAX_PROGRAMS * C // D, math.ceil(rows / R)))
