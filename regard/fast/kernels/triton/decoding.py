@@ -47,7 +47,7 @@ def block_topk(
 
 @step_agnostic_jit
 def logits_topk(
-    logits, tops, sums, values, tokens, steps_done, options, number, vocabulary, blocks,
+    logits, tops, sums, values, tokens, steps_done, search_options, number, vocabulary, blocks,
     K: tl.constexpr, C: tl.constexpr, PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
     """Reduce a block of the vocabulary of one row."""
@@ -56,7 +56,7 @@ def logits_topk(
     word = block * C + tl.arange(0, C)
     at = row.to(tl.int64)[None] * vocabulary + word[:, None]
     z = tl.load(logits + at, (word < vocabulary)[:, None], -float("inf")).to(tl.float32)
-    short = tl.load(steps_done) + number + 1 < tl.load(options)
+    short = tl.load(steps_done) + number + 1 < tl.load(search_options)
     block_topk(z, word, row, block, blocks, row >= 0, tops, sums, values, tokens, short, K, PAD, BOS, EOS)
 
 
@@ -92,7 +92,7 @@ def reduce_accumulator(total, R: tl.constexpr):
 
 @step_agnostic_jit
 def output_topk(
-    h, weight, tops, sums, values, tokens, steps_done, options, number, vocabulary, blocks,
+    h, weight, tops, sums, values, tokens, steps_done, search_options, number, vocabulary, blocks,
     SIZE: tl.constexpr, N: tl.constexpr, B: tl.constexpr,
     PAD: tl.constexpr, BOS: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
@@ -102,7 +102,7 @@ def output_topk(
     there = word < vocabulary
     total = partial_dot(make_accumulator(N, B, 1), h, row.to(tl.int64), row == 0, weight, word, there, SIZE, SIZE, B, 1)
     z = tl.where(there[:, None], reduce_accumulator(total, 1), -float("inf"))
-    short = tl.load(steps_done) + number + 1 < tl.load(options)
+    short = tl.load(steps_done) + number + 1 < tl.load(search_options)
     block_topk(z, word, row, block, blocks, row == 0, tops, sums, values, tokens, short, 1, PAD, BOS, EOS)
 
 
@@ -111,7 +111,7 @@ def output_topk(
 
 @step_agnostic_jit
 def beam_update(
-    tops, sums, values, tokens, steps_done, options, length_divisors, limits, log_probs, newest, rows_of,
+    tops, sums, values, tokens, steps_done, search_options, length_divisors, limits, log_probs, newest, rows_of,
     ended, scores, done, trace, number, sentences, blocks, count,
     W: tl.constexpr, R: tl.constexpr, B: tl.constexpr, C: tl.constexpr, EOS: tl.constexpr,
 ):  # fmt: skip
@@ -166,7 +166,7 @@ def beam_update(
         tl.store(to + sentences * W + place, parent)
         tl.store(to + 2 * sentences * W + place, token)
 
-    wanted = tl.load(options + 1)
+    wanted = tl.load(search_options + 1)
     better = (rank[None] > rank[:, None]) | ((rank[None] == rank[:, None]) & (row[None] < row[:, None]))
     before = tl.sum(tl.where(better, 1, 0), 1)
     worst = tl.max(tl.where(before == wanted - 1, rank, -float("inf")), 0)
