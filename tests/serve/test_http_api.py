@@ -397,6 +397,12 @@ def test_trace_reports_every_decoding_step(server: Server, translator: Translato
     assert server.ask("/v1/trace", q=" ")["steps"] == []
 
 
+@pytest.mark.parametrize("beam", [{}, {"beam": None}, {"beam": ""}])
+def test_trace_without_a_beam_size_uses_that_of_the_service(server: Server, beam: dict[str, Any]) -> None:
+    found = server.ask("/v1/trace", q="the old house", **beam)
+    assert max(len(step["beam"]) for step in found["steps"]) == 2
+
+
 INVALID_REQUESTS: list[tuple[dict[str, Any], str]] = [
     ({}, "Invalid request: missing q parameter"),
     ({"q": ""}, "Invalid request: missing q parameter"),

@@ -63,6 +63,12 @@ def _skip_none(value: Any) -> Any:
 Text = Annotated[str, BeforeValidator(_validate_text), BeforeValidator(_skip_empty)]
 Texts = Annotated[str | list[str], BeforeValidator(_validate_texts), BeforeValidator(_skip_empty)]
 Number = Annotated[int, BeforeValidator(_validate_number), BeforeValidator(_skip_empty)]
+OptionalNumber = Annotated[
+    int | None,
+    BeforeValidator(_validate_number),
+    BeforeValidator(_skip_empty),
+    WithJsonSchema({"type": "integer"}),
+]
 Flag = Annotated[bool, BeforeValidator(_validate_flag)]
 File = Annotated[Any, BeforeValidator(_validate_file), WithJsonSchema({"type": "string", "format": "binary"})]
 JSON_INPUTS: list[dict[str, Any]] = [
@@ -137,7 +143,7 @@ class InspectRequest(Parameters):
     model: Text = Field("", description="The model's name; the first one where none is given.")
     source: Text = Field("", description="Without a model's name: the language of the text, or auto.")
     target: Text = Field("", description="Without a model's name: the language that it is translated into.")
-    beam: Number = Field(5, description="Beam size.")
+    beam: OptionalNumber = Field(None, description="Beam size; that of the service, but at most 12, if none is given.")
 
 
 class PredictRequest(Parameters):

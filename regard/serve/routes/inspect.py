@@ -64,8 +64,7 @@ def make_router(service: Service) -> APIRouter:
     async def trace(request: Request) -> Response:
         """Return one decoding step by step: the beam, the state, the attention weights, the context."""
         model, parameters = await _read_inspect_request(service, request)
-        is_chosen = "beam" in parameters.model_fields_set
-        beam = parameters.beam if is_chosen else min(service.settings.beam, MAX_BEAM)
+        beam = min(service.settings.beam, MAX_BEAM) if parameters.beam is None else parameters.beam
         if not 1 <= beam <= MAX_BEAM:
             raise HTTPError(f"Invalid request: beam parameter must be from 1 to {MAX_BEAM}")
         body = await service.inspection_pool(lambda: encode_json(_trace_decoding(model, parameters.q, beam)))
