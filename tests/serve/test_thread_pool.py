@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -115,6 +115,24 @@ def test_thread_gets_the_timeout_of_a_coroutine(thread: ThreadPoolExecutor, loop
     result = thread.submit(run_in_loop, time_out(), loop)
     with pytest.raises(TimeoutError, match="late"):
         loop.run_until_complete(asyncio.wrap_future(result, loop=loop))
+
+
+def test_result_that_comes_just_after_a_check_of_the_loop_is_returned(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class LateFuture(Future[int]):
+        def result(self, timeout: float | None = None) -> int:
+            if not self.done():
+                self.set_result(8)
+                raise TimeoutError
+            return super().result(timeout)
+
+    def schedule(coroutine: Coroutine[Any, Any, int], loop: asyncio.AbstractEventLoop) -> LateFuture:
+        coroutine.close()
+        return LateFuture()
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", schedule)
+    assert run_in_loop(double(4), loop) == 8
 
 
 def test_coroutine_that_the_loop_never_started_is_cancelled_when_it_closes(

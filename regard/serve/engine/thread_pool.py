@@ -55,8 +55,8 @@ def run_in_loop(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLo
         try:
             return future.result(CLOSED_LOOP_CHECK)
         except TimeoutError:
-            if future.done():  # the coroutine raised it
-                raise
+            if future.done():  # meanwhile, or with a TimeoutError of the coroutine
+                return future.result()
             if loop.is_closed():
                 coroutine.close()  # the loop never started it
                 raise CancelledError from None
