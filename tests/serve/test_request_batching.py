@@ -151,6 +151,27 @@ def test_failed_batch_fails_its_own_requests_only() -> None:
     asyncio.run(run_requests())
 
 
+def test_request_fails_when_the_decoder_panics() -> None:
+    class PanicError(BaseException):
+        pass
+
+    def decode(texts: Sequence[str], kind: int, report: Report, take_more: More) -> None:
+        if "bad" in texts:
+            raise PanicError
+        report(0, texts[0].upper())
+
+    async def run_requests() -> None:
+        batcher: ContinuousBatcher[str, str, int] = ContinuousBatcher(
+            decode, len, max_tokens=1000, max_segments=1, max_waiting=10
+        )
+        with pytest.raises(PanicError):
+            await asyncio.wait_for(batcher(["bad"], 0), 60)
+        assert await batcher(["a"], 0) == ["A"]
+        batcher.close()
+
+    asyncio.run(run_requests())
+
+
 def test_missing_result_is_an_error() -> None:
     async def run_requests() -> None:
         batcher: ContinuousBatcher[str, str, int] = ContinuousBatcher(

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from regard.serve.http.errors import OverloadedError
@@ -138,11 +139,13 @@ class ContinuousBatcher(Generic[S, R, K]):
             loop = asyncio.get_running_loop()
             batch: RunningBatch[S, R, K] = RunningBatch(places[0][0].key)
             future = loop.run_in_executor(self.executor, self._run_batch, batch, batch.add(places), loop)
-            future.add_done_callback(self._end_batch)
+            future.add_done_callback(partial(self._end_batch, batch))
         self.space_freed.set()
 
-    def _end_batch(self, future: asyncio.Future[None]) -> None:
+    def _end_batch(self, batch: RunningBatch[S, R, K], future: asyncio.Future[None]) -> None:
         self.idle_threads += 1
+        if error := future.exception():  # not an `Exception`, such as a panic of a library in Rust
+            self._fail(batch.running.values(), error)
         self._start_batches()
 
     def _admit(self, batch: RunningBatch[S, R, K] | None = None) -> list[Place[S, R, K]]:
@@ -211,7 +214,7 @@ class ContinuousBatcher(Generic[S, R, K]):
                 single: RunningBatch[S, R, K] = RunningBatch(batch.key)
                 self._run_batch(single, single.add([(request, number)]), loop, grows=False)
 
-    def _fail(self, places: Iterable[Place[S, R, K]], error: Exception | None) -> None:
+    def _fail(self, places: Iterable[Place[S, R, K]], error: BaseException | None) -> None:
         for request, _ in places:
             if request.is_awaited:
                 request.answer.set_exception(error or RuntimeError("a batch ended without one of its results"))
