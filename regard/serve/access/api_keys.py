@@ -97,10 +97,12 @@ class ApiKeyStore:
         """Delete a key, given by its first characters or as a whole, and return its properties."""
         id = key[:ID_LENGTH]
         with self._connect() as database:
-            rows = database.execute(f"delete from keys where id = ? returning {COLUMNS}", (id,)).fetchall()
-        if not rows:
+            # Not by `returning`, which SQLite before 3.35 does not have.
+            row = database.execute(f"select {COLUMNS} from keys where id = ?", (id,)).fetchone()
+            database.execute("delete from keys where id = ?", (id,))
+        if row is None:
             raise UserError(f"{self.path} has no key {id!r}")
-        return ApiKey(*rows[0])
+        return ApiKey(*row)
 
     def find(self, key: str) -> ApiKey | None:
         """Return the properties of a key, None if there is none; the time that this takes tells nothing about it."""
