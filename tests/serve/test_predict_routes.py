@@ -172,6 +172,7 @@ def test_several_inputs_are_answered_in_order(server: Client) -> None:
         ("caption", {"image": data_url(b"GIF89a")}, "cannot be read as an image"),
         ("caption", {"image": data_url(b"Dear Sir,")}, "unknown format"),
         ("caption", {"image": data_url(make_image("npy")[:-1])}, "cannot be read as an array of numbers"),
+        ("caption", {"image": data_url(make_image("npy") + b"12")}, "the image has 2 bytes behind the array"),
         ("caption", {"image": data_url(b"\x93NUMPY\x01\x00\x00")}, "cannot be read as an array"),
         ("tag", None, "missing q parameter"),
         ("tag", "x" * 1_000_000, "exceeds text limit"),

@@ -200,10 +200,13 @@ def decode_data_url(request: Any) -> Array:
     except (binascii.Error, ValueError) as error:
         raise UserError(f"the image is not valid base64: {to_single_line(error)}") from error
     if content.startswith(_NUMPY_MAGIC):
+        file = io.BytesIO(content)
         try:
-            array: Array = np.lib.format.read_array(io.BytesIO(content))
+            array: Array = np.lib.format.read_array(file)
         except Exception as error:  # many types for damaged headers, a MemoryError for huge shapes, pickled objects
             raise UserError(f"the image cannot be read as an array of numbers: {to_single_line(error)}") from error
+        if rest := len(content) - file.tell():
+            raise UserError(f"the image has {rest:,} bytes behind the array of {array.shape} {array.dtype}")
         return array
     pixels: Array = decode_image(io.BytesIO(content), ImageFile(Path("the image")), True, _MAX_UPLOADED_PIXELS)
     return pixels
