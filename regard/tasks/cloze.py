@@ -349,6 +349,8 @@ def make_cloze_prediction(question: TokenizedQuestion, output: _ReaderOutput) ->
     """Compute P(w | D, Q) = Σ_{i ∈ I(w,D)} s_i from the weights of a padded document and query."""
     candidate_ids = np.array(question.candidate_ids)
     weights = output.document[: len(candidate_ids)]
+    if not np.isfinite(weights).all():
+        raise ArithmeticError("the attention weights of a document are NaN or inf")
     is_candidate = candidate_ids != NO_CANDIDATE
     probabilities = np.bincount(candidate_ids[is_candidate], weights[is_candidate], len(question.candidates))
     query_weights = None if output.query is None else output.query[: len(question.query)]

@@ -539,14 +539,16 @@ def test_answer_is_given_as_line_json_document_and_attention_lines(attention: st
     assert lines[1].weight == pytest.approx(sum(one.weights[2:]))
 
 
-def test_validation_of_a_model_with_nan_weights_raises() -> None:
-    clozes = [make_cloze({**QUESTION, "answer": "cup"})]
+def test_validation_and_prediction_of_a_model_with_nan_weights_raise() -> None:
+    clozes = [make_cloze(QUESTION)]
     vocabulary = learn_vocabulary(clozes)
     model = build("cui2017", *vocabulary.sizes, size=6).eval()
     with torch.no_grad():
         model.embedding.weight.fill_(float("nan"))
     with pytest.raises(ArithmeticError, match="NaN or inf"):
         make_validator(clozes, vocabulary)(model, torch.device("cpu"))
+    with pytest.raises(ArithmeticError, match="NaN or inf"):
+        make_predictor(vocabulary, model).predict([QUESTION])
 
 
 def test_validation_agrees_with_answers_and_restores_mode_and_rng_state() -> None:
