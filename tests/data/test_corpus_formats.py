@@ -532,6 +532,8 @@ def test_jsonl_languages_are_recognised_and_can_be_chosen(row: Callable[[str, st
 def test_jsonl_line_without_a_language_is_refused(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.jsonl", '{"en": "a", "de": "b"}\n{"en": "c"}\n')
     assert corpus_error(path).startswith(f'{path}:2: not a pair, there is no text under "de"')
+    path = write_file(tmp_path / "x.jsonl", '{"source": "a", "target": null}\n')
+    assert corpus_error(path).startswith(f'{path}:1: not a pair, there is no text under "target"')
 
 
 # Language codes

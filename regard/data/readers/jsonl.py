@@ -81,9 +81,9 @@ def parse_json_line(line: str, where: str) -> Any:
 def _choose_keys(texts: Mapping[str, Any], request: LanguageRequest, where: str) -> tuple[str, str]:
     """Choose the two keys by the first object; they hold for the whole file."""
     chosen = choose_columns([key for key, value in texts.items() if isinstance(value, str)], request, where)
-    if chosen is None:
+    if chosen is None and not {"source", "target"} & texts.keys():
         raise UserError(f"{where}: {_NOT_A_PAIR}")
-    return chosen
+    return chosen or ("source", "target")  # one of them is missing, which is an error when it is read
 
 
 def _read_side(texts: Mapping[str, Any], key: str, where: str) -> str:
