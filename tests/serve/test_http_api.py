@@ -433,6 +433,8 @@ INVALID_REQUESTS: list[tuple[dict[str, Any], str]] = [
     ({"q": ["a", None], "source": "en", "target": "de"}, "q parameter is neither text nor a list of texts"),
     ({"q": {"a": 1}, "source": "en", "target": "de"}, "q parameter is neither text nor a list of texts"),
     ({"q": "a", "source": ["en"], "target": "de"}, "Invalid request: source parameter is not text"),
+    ({"q": "a", "source": "en", "target": "de", "format": []}, "Invalid request: format parameter is not text"),
+    ({"q": "a", "source": "en", "target": "de", "alternatives": []}, "alternatives parameter is not a number"),
 ]
 
 

@@ -16,7 +16,7 @@ from regard.serve.http.request import replace_surrogates
 
 def _skip_empty(value: Any) -> Any:
     """Treat an empty parameter as one that is missing."""
-    if value is None or value in ("", []):
+    if value is None or value == "":
         raise PydanticUseDefault
     return value
 
@@ -28,6 +28,8 @@ def _validate_text(value: Any) -> str:
 
 
 def _validate_texts(value: Any) -> str | list[str]:
+    if value == []:
+        raise PydanticUseDefault
     if isinstance(value, list) and all(isinstance(text, str) for text in value):
         return list(map(replace_surrogates, value))
     if not isinstance(value, str):
