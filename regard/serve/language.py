@@ -64,9 +64,8 @@ class LanguageDetector:
             if VARIANTS.get(code) in known:
                 self.codes_by_label.setdefault(VARIANTS[code], code)
         self.unknown = [code for code in served if code not in self.codes_by_label.values()]
-        self.identifier = copy(
-            _load_identifier()
-        )  # a shallow copy: restricting its languages leaves the model as it is
+        # A shallow copy: restricting its languages leaves the model as it is.
+        self.identifier = copy(_load_identifier())
         if self.codes_by_label:
             self.identifier.set_languages(list(self.codes_by_label))
 

@@ -11,7 +11,6 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import byref
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -39,9 +38,6 @@ from regard.models.hypothesis import Hypothesis
 from regard.models.vaswani2017 import PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
 from regard.nn import Attended, prefix_mask
 from regard.special_tokens import BOS, EOS, PAD
-
-if TYPE_CHECKING:
-    pass
 
 
 def quantize_model(model: Seq2Seq) -> Int8Transformer:
