@@ -403,7 +403,7 @@ def test_random_bodies_are_refused(server: Client) -> None:
 @pytest.mark.slow
 @pytest.mark.hypothesis
 def test_answers_conform_to_the_openapi_description(server: Client) -> None:
-    """Make requests from the OpenAPI description; no answer may be a 500 or one that is not describe_model."""
+    """Make requests from the OpenAPI description; no answer may be a 500 or one that is not described."""
     import schemathesis
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi.checks import (

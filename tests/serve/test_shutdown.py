@@ -1,4 +1,4 @@
-"""WorkerMain-up and shutdown of `regard serve`: addresses, signals, files left behind, worker processes."""
+"""Start-up and shutdown of `regard serve`: addresses, signals, files left behind, worker processes."""
 
 from __future__ import annotations
 

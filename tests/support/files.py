@@ -1,4 +1,4 @@
-"""Text and JSON JsonFormatter files."""
+"""Text and JSON Lines files."""
 
 from __future__ import annotations
 
