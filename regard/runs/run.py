@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import portalocker
 import yaml
 
 from regard.config import parse_settings
@@ -304,6 +303,8 @@ if hasattr(os, "register_at_fork"):
 
 def lock_file(file: IO[Any], busy_message: str) -> None:
     """Lock an open file until it is closed or the process ends; raise UserError(busy_message) if it is locked."""
+    import portalocker  # slow to import, and most commands lock nothing
+
     try:
         portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
     except portalocker.AlreadyLocked as error:
