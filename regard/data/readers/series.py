@@ -34,9 +34,10 @@ class Series(NamedTuple):
 
 
 def read_series(paths: Sequence[Path], num_inputs: int) -> Iterator[Series]:
-    """Yield the series of several files; raise UserError if targets are missing or their number varies."""
+    """Yield the series of several files; raise UserError for a file without, or if targets are missing or vary."""
     num_targets = 0
     for path in paths:
+        where = ""
         for series in parse_series(iterate_lines(path), num_inputs, format_path(path)):
             where = series.where
             if not series.num_targets:
@@ -45,6 +46,8 @@ def read_series(paths: Sequence[Path], num_inputs: int) -> Iterator[Series]:
             if series.num_targets != num_targets:
                 raise UserError(f"{where}: {series.num_targets} targets in a step, but {num_targets} in earlier steps")
             yield series
+        if not where:
+            raise UserError(f"{format_path(path)}: no numbers found")
 
 
 def parse_series(lines: Iterable[str], num_inputs: int, name: str = "") -> Iterator[Series]:
