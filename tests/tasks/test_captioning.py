@@ -279,6 +279,13 @@ def test_tsv_and_jsonl_caption_files_give_the_same_examples(tmp_path: Path) -> N
     assert rows[1].picture == ImageFile(tmp_path / "sub/y.jpg", None, f"{table}:3")
 
 
+def test_path_in_a_caption_table_may_begin_with_a_brace(tmp_path: Path) -> None:
+    table = write_file(tmp_path / "a.tsv", "{x}.png\ta cat\n\ta dog\n")
+    captions = image_files.read_captions([table])
+    assert next(captions).picture.path == tmp_path / "{x}.png"
+    assert error_message(next, captions) == f"{table}:2: there is no path of an image before the tab"
+
+
 def test_cells_map_word_numbers_to_grid_cells(tmp_path: Path) -> None:
     line = {"image": "x.npy", "row": 4, "caption": "a red cat", "grid": [2, 3], "cells": {"1": [0, 5], "2": []}}
     (one,) = image_files.read_captions([write_jsonl(tmp_path / "a.jsonl", [line])])
@@ -289,7 +296,8 @@ def test_cells_map_word_numbers_to_grid_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("[]", "there is no caption"),
+        ("[]", "not an image with a caption"),
+        ("a.png\ta cat", "not JSON"),
         ("{", "not JSON"),
         ('{"caption": "a"}', "there is no image"),
         ('{"image": 3, "caption": "a"}', "there is no image"),

@@ -237,7 +237,7 @@ def read_captions(paths: Sequence[Path]) -> Iterator[CaptionExample]:
         suffix, lines = open_rows(path, "not a caption file")
         folder = Path() if is_pipe(path) else path.parent
         expected = f"a line is {_JSON_FORMAT}" if suffix == ".jsonl" else "expected a path, a tab and a caption"
-        for picture, fields in parse_image_lines_with_fields(lines, folder, format_path(path)):
+        for picture, fields in parse_image_lines_with_fields(lines, folder, format_path(path), suffix):
             where, caption = picture.where, fields.get("caption")
             if not isinstance(caption, str):
                 raise UserError(f"{where}: there is no caption; {expected}")
@@ -252,16 +252,25 @@ def parse_image_lines(rows: Iterable[str], folder: Path = Path(), name: str = ""
 
 
 def parse_image_lines_with_fields(
-    rows: Iterable[str], folder: Path, name: str
+    rows: Iterable[str], folder: Path, name: str, suffix: str = ""
 ) -> Iterator[tuple[ImageFile, dict[str, Any]]]:
-    """Yield the images that lines name, each with the other fields of its line; further columns are ignored."""
+    """Yield the images that lines name, each with the other fields of its line; further columns are ignored.
+
+    The format is that of the `suffix`, `.jsonl` or `.tsv`; by default lines that begin with a brace are JSON.
+    """
     for where, line in number_lines(rows, name):
-        if line.lstrip().startswith("{"):
+        if not line.strip():
+            continue
+        if suffix == ".jsonl" or (not suffix and line.lstrip().startswith("{")):
             fields = parse_json_line(line, where)
+            if not isinstance(fields, dict):
+                raise UserError(f"{where}: not an image with a caption; a line is {_JSON_FORMAT}")
             picture = parse_image(fields, folder, where)
             yield picture, {key: value for key, value in fields.items() if key not in ("image", "row")}
-        elif line.strip():
+        else:
             path, *columns = line.split("\t")
+            if not path.strip():
+                raise UserError(f"{where}: there is no path of an image before the tab")
             yield ImageFile(folder / path.strip(), None, where), {"caption": columns[0]} if columns else {}
 
 
