@@ -76,7 +76,7 @@ def _start_process(task: Callable[[], object], log: Path, jobs: int) -> BaseProc
     """
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["regard.reproduce.process_group", "regard.reproduce.workspace"])
+        context.set_forkserver_preload(["regard.process_group", "regard.reproduce.workspace"])
         process: BaseProcess = context.Process(target=_run_task, args=(task, log, jobs))
     else:
         process = multiprocessing.get_context("spawn").Process(target=_run_task, args=(task, log, jobs))
