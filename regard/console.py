@@ -69,8 +69,8 @@ def _make_console() -> Console:
 
 
 def log_message(message: str) -> None:
-    """Print one line on standard error, without interpreting markup; only rank 0 prints."""
-    _make_console().print(message, markup=False)
+    """Print one line on standard error, without interpreting markup or emoji codes; only rank 0 prints."""
+    _make_console().print(message, markup=False, emoji=False)
 
 
 def is_terminal() -> bool:

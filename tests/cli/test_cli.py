@@ -407,6 +407,11 @@ def test_messages_to_a_closed_pipe_are_dropped(drawn: bool, monkeypatch: pytest.
         assert [task.description for task in progress.tasks] == ["training"], "the bar goes on"
 
 
+def test_messages_are_printed_literally(capfd: pytest.CaptureFixture[str]) -> None:
+    log_message("runs/:apple:/[bold]epoch 1")
+    assert capfd.readouterr().err == "runs/:apple:/[bold]epoch 1\n"
+
+
 def test_messages_without_standard_error_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)  # as with `2>&-`
     with make_progress_bar() as progress:
