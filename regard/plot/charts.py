@@ -59,7 +59,7 @@ def plot_curves(
     """Plot a line for each system through its points (x, y); x may be text, such as ranges, evenly spaced."""
     from matplotlib.ticker import LogLocator
 
-    figure = make_figure(figsize=(6.4, 3.8), dpi=150)
+    figure = make_figure(figsize=(6.4, 3.8), dpi=110)
     axes = figure.add_subplot()
     for (name, points), marker, dash in zip(lines.items(), cycle(MARKERS), cycle(DASHES), strict=False):
         x, y = ([point[axis] for point in points] for axis in (0, 1))
@@ -87,7 +87,12 @@ def plot_bleu_by_length(systems: Mapping[str, Sequence[LengthGroup]]) -> Figure:
         name: [(f"{group.words}\n{group.pairs:,} pairs", group.bleu) for group in groups]
         for name, groups in systems.items()
     }
-    return plot_curves(lines, "", "words of the source", "BLEU")
+    figure = plot_curves(lines, "", "words of the source", "BLEU")
+    figure.set_dpi(150)
+    legend = figure.axes[0].get_legend()
+    if legend is not None and len(systems) == 1:
+        legend.remove()
+    return figure
 
 
 class PredictedSeries(NamedTuple):

@@ -20,6 +20,7 @@ from regard.plot import (
     format_alignment_matrix,
     matplotlib_figure,
     plot_bleu_by_length,
+    plot_curves,
     plot_decoding_steps,
     plot_heatmap,
     plot_heatmaps,
@@ -236,6 +237,9 @@ def test_bleu_by_length_plots_one_line_per_system() -> None:
     assert [np.asarray(line.get_ydata()).tolist() for line in axes.get_lines()] == [[30.0, 20.0], [10.0, 10.0]]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1–10\n5 pairs", "11–20\n2 pairs"]
     assert axes.get_legend() is not None
+    only_one = plot_bleu_by_length({"b": systems["b"]})
+    assert only_one.axes[0].get_legend() is None
+    assert (plot_curves({"b": [(1, 2)]}, "", "x", "y").dpi, only_one.dpi) == (110, 150), "the page's images are small"
 
 
 def test_animation_has_one_frame_per_decoding_step(tmp_path: Path) -> None:
