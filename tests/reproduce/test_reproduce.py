@@ -360,6 +360,13 @@ def test_signal_to_a_script_stops_its_parallel_jobs_in_order(
     assert output == b"stopped saved-0\n"
 
 
+def test_fork_server_leaves_the_process_group_before_it_imports_pytorch() -> None:
+    script = "import os, sys; import regard.process_group; print(os.getpgrp() == os.getpid(), 'torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    output = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True).stdout
+    assert output == b"True False\n"
+
+
 def signal_and_save(parent: int, number: int, saved: Path) -> None:
     """Send a signal to the parent, wait for its SIGTERM, and stop as training does."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
