@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,9 +23,9 @@ def match_tag_pairs(elements: Iterable[TagHalf], max_depth: float = math.inf) ->
     """
     partners: dict[int, int] = {}
     opened: list[tuple[int, str]] = []
-    num_opened: Counter[str] = Counter()  # of each key
+    num_opened: dict[str, int] = {}  # of each key
     for index, (key, opens, closes) in enumerate(elements):
-        if closes and num_opened[key]:
+        if closes and num_opened.get(key):
             start, start_key = opened.pop()
             num_opened[start_key] -= 1
             while start_key != key:
@@ -35,5 +34,5 @@ def match_tag_pairs(elements: Iterable[TagHalf], max_depth: float = math.inf) ->
             partners[start], partners[index] = index, start
         elif opens and key and len(opened) < max_depth:
             opened.append((index, key))
-            num_opened[key] += 1
+            num_opened[key] = num_opened.get(key, 0) + 1
     return partners

@@ -9,7 +9,6 @@ text, or are at an end of it, stay there and are not shown.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -142,6 +141,8 @@ def _join_fragments(fragments: Iterable[OutputFragment]) -> str:
 def nest_tag_pairs(nodes: Iterable[InlineNode]) -> list[InlineNode]:
     """Join the halves of pairs; a half without the other, or one that crosses a pair, is standalone."""
     nodes = list(nodes)
+    if not any(node.pair_key for node in nodes):
+        return nodes
     tags = (TagHalf(node.pair_key, node.is_opening, not node.is_opening) for node in nodes)
     partners, stack = match_tag_pairs(tags, MAX_TAG_DEPTH), [InlineNode()]
     for index, node in enumerate(nodes):
@@ -207,10 +208,10 @@ def _split_by_style(pair: InlineNode) -> InlineNode:
 
 def _find_commonest_style(nodes: Iterable[InlineNode]) -> RunStyle | None:
     """Return the style of most of the text."""
-    lengths: Counter[RunStyle] = Counter()
+    lengths: dict[RunStyle, int] = {}
     for node in nodes:
         if node.markup and node.style:
-            lengths[node.style] += len(node.markup)
+            lengths[node.style] = lengths.get(node.style, 0) + len(node.markup)
     return max(lengths, key=lambda style: lengths[style], default=None)
 
 
