@@ -86,7 +86,7 @@ def _attention_on(document: dict[str, Any], sentence: list[str]) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "exact", "on_object"), [("xu2015-soft-caption", 95.0, 85.0), ("xu2015-hard-caption", 85.0, 85.0)]
+    ("name", "exact", "on_object"), [("xu2015-soft-caption", 95.0, 85.0), ("xu2015-hard-caption", 80.0, 85.0)]
 )
 def test_a_caption_is_right_and_attends_to_the_object_it_names(
     name: str, exact: float, on_object: float, tmp_path: Path
