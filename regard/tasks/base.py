@@ -171,7 +171,7 @@ class Predictor(ABC):
     """A trained model with its vocabulary, ready for inference."""
 
     nouns: ClassVar[str]  # what the examples are called in messages and metrics
-    dataset: ClassVar[type[Any]]  # an `TrainingDataset` that is made of examples and the vocabulary
+    dataset: ClassVar[type[Any]]  # a `TrainingDataset` that is made of examples and the vocabulary
     selection_metrics: ClassVar[Sequence[str]]  # the first one that a model has chooses its best checkpoint
     min_batch_tokens: ClassVar[int] = 0  # batches may be larger than in training, without gradients
 
