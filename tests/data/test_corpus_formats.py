@@ -470,8 +470,9 @@ TRANSLATION_COLUMN = pyarrow.array(
         {"id": ["x", "y", "z"], "en": pyarrow.array(SOURCES, pyarrow.large_string()), "de": TARGETS},
         {"en": pyarrow.array(SOURCES).dictionary_encode(), "de": TARGETS},
         {"translation": [{"en": left, "de": right} for left, right in ROWS], "id": [1, 2, 3]},
+        {"source": SOURCES, "target": TARGETS, "translation": [{"en": "other", "de": "anderes"}] * 3},
     ],
-    ids=["source and target", "language codes", "large strings", "dictionary-encoded", "struct"],
+    ids=["source and target", "language codes", "large strings", "dictionary-encoded", "struct", "columns and struct"],
 )
 def test_parquet_columns_are_recognised(columns: dict[str, Any], tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.parquet", parquet_bytes(columns))

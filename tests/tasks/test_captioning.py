@@ -724,6 +724,15 @@ def test_chrf_chooses_the_best_model_where_captions_have_no_spaces(
     assert ("chrF, not BLEU, chooses the best checkpoint" in capsys.readouterr().err) == (measure == "chrf")
 
 
+def test_images_of_empty_captions_are_not_read(data: Path, tmp_path: Path) -> None:
+    rows = [{"image": str(data / f"{number}.npy"), "caption": "a tall picture"} for number in range(1, 9)]
+    empty = {"image": "missing.npy", "caption": " "}
+    file = write_jsonl(tmp_path / "train.jsonl", [empty, *rows])
+    job = prepare_job(RECIPES[0], file, tmp_path / "run", **SMALL, **{"data.dev": [str(file)]})
+    assert "8 captions" in job.description
+    assert "1 empty" in job.description
+
+
 def test_data_and_text_settings_take_effect(data: Path, tmp_path: Path) -> None:
     def job(**changes: Any) -> Any:
         return make_job(data, tmp_path, **changes)

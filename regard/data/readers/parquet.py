@@ -70,7 +70,8 @@ def _choose_columns(schema: Any, request: LanguageRequest, path: Path) -> list[s
     from pyarrow import types
 
     names, prefix = [field.name for field in schema if _is_text_type(field.type)], ""
-    if "translation" in schema.names and types.is_struct(schema.field("translation").type):
+    has_struct = "translation" in schema.names and types.is_struct(schema.field("translation").type)
+    if has_struct and not {"source", "target"} <= set(names):
         fields, prefix = schema.field("translation").type, "translation."
         names = [field.name for field in fields if _is_text_type(field.type)]
     chosen = choose_columns(names, request, format_path(path))

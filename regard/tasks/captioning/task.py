@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,10 @@ class CaptioningPredictor(Predictor):
 
     @classmethod
     def iterate_examples(cls, paths: Sequence[Path], data: CaptionSettings) -> list[CaptionExample]:
-        """Return captions with digests of their images."""
-        return add_image_digests(list(read_captions(paths)))
+        """Return captions with digests of their images; those without text come last, and their images are not read."""
+        captions = list(read_captions(paths))
+        usable = list(filter(cls.is_usable, captions))
+        return [*add_image_digests(usable), *filterfalse(cls.is_usable, captions)]
 
     @classmethod
     def is_usable(cls, example: CaptionExample) -> bool:
