@@ -66,7 +66,7 @@ def regard_in_package(package: Path) -> Command:
     return call
 
 
-def train_and_translate(regard: Command, corpus: Path, recipe: str, *overrides: str) -> None:
+def check_training_and_translation(regard: Command, corpus: Path, recipe: str, *overrides: str) -> None:
     texts = [corpus / f"dev.{language}" for language in ("en", "de")]
     trained = regard("train", *texts, "--recipe", recipe, "--out", "run", *SMALL, *overrides)
     assert trained.returncode == 0, trained.stderr
@@ -81,7 +81,7 @@ def test_a_score_is_one_class_in_a_plugin(
 ) -> None:
     write_block("mine.py", tmp_path)
     monkeypatch.setenv("REGARD_IMPORT", "mine")
-    train_and_translate(regard, corpus, "luong2015-local-m", "model.score=mine.Cosine")
+    check_training_and_translation(regard, corpus, "luong2015-local-m", "model.score=mine.Cosine")
 
 
 @pytest.mark.slow
@@ -92,7 +92,9 @@ def test_a_score_is_one_class_and_one_entry(package: Path, corpus: Path, regard_
     table, cosine = text.index("SCORES: "), text.index("class Cosine")
     scores.write_text(text[:table] + text[cosine:] + "\n\n" + text[table:cosine], encoding="utf-8")
     write_block("regard/nn/scores.py", package, table="SCORES")
-    train_and_translate(regard_in_package, corpus, "bahdanau2015", "model.score=cosine", "model.coverage=neural")
+    check_training_and_translation(
+        regard_in_package, corpus, "bahdanau2015", "model.score=cosine", "model.coverage=neural"
+    )
 
 
 def test_a_decoder_is_one_model_file_and_one_recipe(
@@ -101,7 +103,7 @@ def test_a_decoder_is_one_model_file_and_one_recipe(
     write_block("sennrich2017.py", tmp_path)
     write_block("sennrich2017.yaml", tmp_path)
     monkeypatch.setenv("REGARD_IMPORT", "sennrich2017")
-    train_and_translate(regard, corpus, "sennrich2017.yaml")
+    check_training_and_translation(regard, corpus, "sennrich2017.yaml")
 
 
 @pytest.mark.slow
