@@ -24,7 +24,7 @@ from regard.data.prepare import load_or_train_tokenizers, prepare_training_pairs
 from regard.data.settings import DataSettings
 from regard.data.split import split_corpora
 from regard.models import build
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 from regard.tokenizers import TextSettings
 from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
 from regard.training.gradient_accumulation import GradientAccumulator

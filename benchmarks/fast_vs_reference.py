@@ -29,7 +29,7 @@ from regard.fast import accelerate
 from regard.fast.training import linear_cross_entropy
 from regard.fast.training.packed.ops_cpu import dropout_mask
 from regard.models import Seq2Seq, build
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 from regard.special_tokens import BOS, EOS, PAD
 from regard.training.optimizer import build_optimizer
 

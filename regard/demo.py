@@ -19,7 +19,7 @@ from regard.errors import UserError
 from regard.evaluate import LengthGroup, read_gold_alignments
 from regard.paths import format_json
 from regard.plot import WeightedWords, format_alignment_matrix
-from regard.recipes import read_recipe
+from regard.recipes.recipe import read_recipe
 from regard.report import ReportSample, compute_head_attention, write_heatmap, write_report, write_translation_page
 from regard.runs import Run
 from regard.runs.summary import summarize_run

@@ -19,7 +19,7 @@ from regard.demo import PredictionDemo, format_next_steps, run_demo
 from regard.errors import UserError
 from regard.models import build
 from regard.plot import WeightedWords
-from regard.recipes import override, read_recipe, resolve_auto_sizes
+from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
 from regard.tasks import TASKS, get_task

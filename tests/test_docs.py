@@ -17,7 +17,7 @@ import typer
 
 from regard.cli.app import app
 from regard.cli.train import is_override
-from regard.recipes import list_recipes, override, parse_override, read_recipe
+from regard.recipes.recipe import list_recipes, override, parse_override, read_recipe
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

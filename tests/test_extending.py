@@ -13,7 +13,7 @@ from support.commands import Command, environment, regard_command
 from regard.errors import UserError
 from regard.models import build
 from regard.nn import SCORES, Concat
-from regard.recipes import list_recipes, read_recipe, read_recipe_text
+from regard.recipes.recipe import list_recipes, read_recipe, read_recipe_text
 
 ROOT = Path(__file__).parent.parent
 GUIDE = ROOT / "CONTRIBUTING.md"

@@ -15,7 +15,7 @@ import pytest
 
 from regard import load, train
 from regard.demo import run_demo
-from regard.recipes import read_recipe
+from regard.recipes.recipe import read_recipe
 from regard.runs import Run
 from regard.synthetic.classification import write_classification_corpus
 

@@ -10,7 +10,7 @@ from typer import Option
 
 from regard.cli.train import print_resume_command_on_interrupt
 from regard.errors import UserError, format_suggestion
-from regard.recipes import DEFAULT_TASK, get_task_name, read_recipe
+from regard.recipes.recipe import DEFAULT_TASK, get_task_name, read_recipe
 
 
 def demo(

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 from regard.console import log_message
 from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError
-from regard.recipes import (
+from regard.recipes.recipe import (
     SECTIONS,
     describe_recipe,
     get_task_name,

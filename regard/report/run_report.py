@@ -9,7 +9,7 @@ from typing import Any
 from regard.evaluate import LengthGroup, bleu_by_length
 from regard.evaluate.translation_metrics import choose_selection_metric
 from regard.plot import plot_heatmap, plot_predicted_series, write_figure
-from regard.recipes import RunConfig
+from regard.recipes.recipe import RunConfig
 from regard.report.html import (
     HEATMAP_CAPTION,
     OVERLAY_CAPTION,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from regard.recipes import Recipe, override, read_recipe
+from regard.recipes.recipe import Recipe, override, read_recipe
 
 if TYPE_CHECKING:
     from regard.reproduce.workspace import Workspace

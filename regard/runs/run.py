@@ -24,7 +24,7 @@ from regard.config import parse_settings
 from regard.console import log_message
 from regard.errors import UserError
 from regard.paths import fsync_path, write_atomically
-from regard.recipes import SECTIONS, Recipe, parse_yaml
+from regard.recipes.recipe import SECTIONS, Recipe, parse_yaml
 from regard.runs import checkpoint
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from regard.recipes import Recipe
+from regard.recipes.recipe import Recipe
 
 
 class SyntheticCorpus(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 from regard.errors import UserError, format_suggestion
 from regard.models.plugins import PLUGIN_VARIABLE, import_plugins
-from regard.recipes import get_task_name
+from regard.recipes.recipe import get_task_name
 from regard.tasks.base import Task
 from regard.tasks.captioning.task import CaptioningTask
 from regard.tasks.classification import ClassificationTask

@@ -42,7 +42,7 @@ from regard.plot import (
     plot_predicted_series,
     plot_weighted_words,
 )
-from regard.recipes import RunConfig
+from regard.recipes.recipe import RunConfig
 from regard.runs import Run, choose_inference_device
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.batched_inference import map_batches_in_order

@@ -35,7 +35,7 @@ from regard.models.classifier import ClassifierSettings
 from regard.models.plugins import import_plugins
 from regard.models.registry import MODELS
 from regard.plot import WeightedWords
-from regard.recipes import RunConfig
+from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.search import Floats
 from regard.synthetic.classification import write_classification_corpus

@@ -38,7 +38,7 @@ from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.plot import WeightedWords
-from regard.recipes import RunConfig
+from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import UNK
 from regard.synthetic.cloze import write_cloze_corpus

@@ -22,7 +22,7 @@ from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.plot import PredictedSeries
-from regard.recipes import RunConfig
+from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.synthetic.regression import write_regression_corpus

@@ -25,7 +25,7 @@ from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.settings import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts
-from regard.recipes import RunConfig
+from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import PAD
 from regard.synthetic.corpus import SyntheticCorpus

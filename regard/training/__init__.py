@@ -1,6 +1,6 @@
 """Training: trainer, learning rate schedules, checkpoints, metrics, distributed training."""
 
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 from regard.training.device import choose_device
 from regard.training.lr_finder import suggest_learning_rate
 from regard.training.train import Paths, run_lr_range_test, train

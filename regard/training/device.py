@@ -19,7 +19,7 @@ import torch
 from regard.console import log_message
 from regard.errors import UserError
 from regard.fast.kernels.fp16 import use_fp16_gemm
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 
 
 def choose_device(device_name: str = "auto", option_name: str = "training.device=") -> torch.device:

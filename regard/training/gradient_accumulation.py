@@ -12,7 +12,7 @@ from regard.console import log_message
 from regard.data.dataset import Batch
 from regard.data.loader import mix_seeds
 from regard.errors import UserError
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 from regard.tasks.batched_inference import is_out_of_memory
 from regard.training.device import build_autocast, build_grad_scaler, seed_generators
 from regard.training.distributed import DistributedContext, ModelWithLoss, gather_full_tensor, wrap_ddp

@@ -16,7 +16,7 @@ from regard.data.readers.text import is_pipe
 from regard.errors import UserError
 from regard.fast import accelerate
 from regard.models import build, build_on_meta
-from regard.recipes import RunConfig, read_recipe
+from regard.recipes.recipe import RunConfig, read_recipe
 from regard.runs import Run
 from regard.runs.run import lock_run
 from regard.tasks import get_task

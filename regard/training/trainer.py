@@ -30,7 +30,7 @@ from regard.data.settings import BaseDataSettings
 from regard.errors import UserError
 from regard.fast import release_decoding_memory
 from regard.models import Model
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 from regard.runs import Run, checkpoint
 from regard.runs.summary import is_finished
 from regard.tasks.base import OnBestCallback, ValidateFunction, Validation

@@ -18,7 +18,7 @@ from regard.config import parse_settings
 from regard.data.settings import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
-from regard.recipes import DEFAULT_TASK, get_task_name
+from regard.recipes.recipe import DEFAULT_TASK, get_task_name
 from regard.runs import Run, choose_inference_device
 from regard.search import BeamSearch, Hypothesis, ScoredTarget, SearchOptions, score_targets
 from regard.special_tokens import EOS

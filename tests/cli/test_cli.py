@@ -30,7 +30,7 @@ from regard.cli.translate import TranslationWriter
 from regard.console import log_message, make_progress_bar
 from regard.documents import translate_document
 from regard.errors import UserError, make_nan_error
-from regard.recipes import read_recipe
+from regard.recipes.recipe import read_recipe
 from regard.runs import Run
 from regard.training import train
 from regard.translate import Translation, load

@@ -30,7 +30,7 @@ from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest, Search
 from regard.models import build
 from regard.models.base import AlignmentHead, Seq2Seq
 from regard.models.rnn_common import RecurrentEncoder
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 from regard.search import Hypothesis, search
 from regard.special_tokens import EOS
 from regard.training.optimizer import build_optimizer

@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.models import Seq2Seq, build
 from regard.models.xu2015_caption import PatchNet, SpatialConv
 from regard.models.xu2015_hard import attention_entropy
-from regard.recipes import read_recipe
+from regard.recipes.recipe import read_recipe
 from regard.search import score_targets, search
 from regard.special_tokens import BOS, EOS, PAD
 

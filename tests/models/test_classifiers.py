@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.models import build
-from regard.recipes import override, read_recipe
+from regard.recipes.recipe import override, read_recipe
 
 VOCABULARY, LABELS = 15, 4
 SMALL: dict[str, dict[str, Any]] = {

@@ -25,7 +25,7 @@ from regard.models.luong2015 import LuongDecoder
 from regard.models.sutskever2014 import SutskeverDecoder
 from regard.models.xu2015 import XuDecoder
 from regard.nn import hidden_state, prefix_mask
-from regard.recipes import list_recipes, override, read_recipe
+from regard.recipes.recipe import list_recipes, override, read_recipe
 from regard.special_tokens import BOS, PAD
 
 SOURCE, TARGET, SIZE = 11, 13, 8

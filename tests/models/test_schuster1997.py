@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.models import build
 from regard.models.schuster1997 import Tagger
 from regard.nn import ElmanCell, GRUCell, LSTMCell
-from regard.recipes import override, read_recipe
+from regard.recipes.recipe import override, read_recipe
 from regard.special_tokens import PAD
 
 SOURCE, TARGET, SIZE = 17, 6, 5

@@ -53,7 +53,7 @@ from regard.nn import (
     hidden_state,
     prefix_mask,
 )
-from regard.recipes import SECTIONS, override, read_recipe
+from regard.recipes.recipe import SECTIONS, override, read_recipe
 from regard.runs import checkpoint
 from regard.special_tokens import BOS, PAD, UNK
 from regard.tasks.base import Validation

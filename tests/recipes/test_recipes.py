@@ -1,4 +1,4 @@
-"""Built-in recipes, recipe files, overrides and automatic sizes."""
+"""Built-in recipes, recipe files, overrides, automatic sizes, and the parsed config of a run."""
 
 import dataclasses
 import hashlib
@@ -15,14 +15,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.corpora import translation_recipes
 
-from regard import recipes
 from regard.config import parse_settings
 from regard.errors import UserError
 from regard.models.losses import LossSettings
 from regard.models.registry import MODELS
-from regard.recipes import TrainingSettings, list_recipes, override, parse_override, read_recipe, resolve_auto_sizes
-from regard.recipes.recipe import AUTO_KEYS, AUTO_SIZES, RECIPES_FOLDER, SECTIONS_FOLDER
-from regard.tasks import get_task
+from regard.recipes.recipe import (
+    AUTO_KEYS,
+    AUTO_SIZES,
+    RECIPES_FOLDER,
+    SECTIONS_FOLDER,
+    TrainingSettings,
+    list_recipes,
+    override,
+    parse_override,
+    read_recipe,
+    read_recipe_text,
+    resolve_auto_sizes,
+)
+from regard.tasks import TASKS, get_task
 
 NAMES = list_recipes()
 TRANSLATION_NAMES = translation_recipes()
@@ -93,13 +103,13 @@ def test_main_recipes_exist() -> None:
 def test_every_key_has_a_comment(name: str) -> None:
     bare = [
         line
-        for line in recipes.read_recipe_text(name).splitlines()
+        for line in read_recipe_text(name).splitlines()
         if KEY_LINE.match(line)
         and not re.search(r"\s# \S", line)
         and line.rstrip(":") not in ("model", "loss", "text", "data", "training")
     ]
     assert bare == []
-    assert recipes.read_recipe_text(name).startswith("# "), "the first line describes the recipe"
+    assert read_recipe_text(name).startswith("# "), "the first line describes the recipe"
 
 
 @pytest.mark.parametrize("name", TRANSLATION_NAMES)
@@ -128,7 +138,7 @@ def test_recipe_survives_writing_and_reading(name: str, tmp_path: Path) -> None:
     recipe = read_recipe(name)
     copied = write_recipe(tmp_path, yaml.safe_dump(recipe, sort_keys=False), "copy.yaml")
     assert read_recipe(copied) == recipe
-    printed = write_recipe(tmp_path, recipes.read_recipe_text(name), "printed.yaml")
+    printed = write_recipe(tmp_path, read_recipe_text(name), "printed.yaml")
     assert read_recipe(printed) == recipe | {"recipe": "printed"}
 
 
@@ -178,7 +188,7 @@ def test_wheel_contains_recipes_and_sections() -> None:
 
 def test_printed_recipe_has_values_of_the_file_and_comments_of_its_base(tmp_path: Path) -> None:
     path = write_recipe(tmp_path, "# Mine.\nbase: luong2015-global\nmodel: {size: 64}\ndata: {target: 'no'}\n")
-    text = recipes.read_recipe_text(path)
+    text = read_recipe_text(path)
     assert text.startswith("# Mine.\npaper: ")
     assert re.search(r"^  size: 64 +# hidden size, per direction", text, re.MULTILINE)
     saved = write_recipe(tmp_path, text, "saved.yaml")
@@ -188,7 +198,7 @@ def test_printed_recipe_has_values_of_the_file_and_comments_of_its_base(tmp_path
 def test_unknown_recipe_suggests_the_nearest_one() -> None:
     assert error_of("bahdanau2016") == "unknown recipe 'bahdanau2016'; did you mean 'bahdanau2015'?"
     with pytest.raises(UserError, match="unknown recipe"):
-        recipes.read_recipe_text("../recipes/default")
+        read_recipe_text("../recipes/default")
 
 
 def test_override_changes_a_copy() -> None:
@@ -413,3 +423,34 @@ def test_sizing_keeps_a_given_embedding_size() -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "default"])
 def test_paper_recipes_have_nothing_to_size(name: str) -> None:
     assert resolve_auto_sizes(read_recipe(name), 10) == read_recipe(name)
+
+
+def test_keys_of_later_versions_take_their_defaults() -> None:
+    recipe = read_recipe("bahdanau2015")
+    older = {**recipe, "training": {name: value for name, value in recipe["training"].items() if name != "keep_best"}}
+    config = TASKS["translate"].make_config(older)
+    assert config.training.keep_best == config.recipe["training"]["keep_best"] == 1
+    assert config.recipe.keys() == recipe.keys()
+    assert config.training.betas == tuple(config.recipe["training"]["betas"]), "a list in config.yaml"
+
+
+def test_auto_reads_as_its_default_until_the_size_of_the_corpus_is_known() -> None:
+    config = TASKS["translate"].make_config(read_recipe("default"))
+    assert config.recipe["text"]["vocabulary"] == config.recipe["training"]["batch_tokens"] == "auto"
+    assert (config.text.vocabulary, config.training.batch_tokens) == (10_000, 9_000)
+    small = config.resolve_auto_sizes(1000)
+    assert (small.text.vocabulary, small.recipe["training"]["batch_tokens"], small.model["size"]) == (2_000, 3_000, 128)
+
+
+def test_overridden_config_is_parsed_again() -> None:
+    config = TASKS["translate"].make_config(read_recipe("default"))
+    assert config.training.seed == 1
+    changed = config.override({"training.seed": 7, "data.train": ["a.tsv"]})
+    assert (changed.training.seed, changed.data.train, config.training.seed) == (7, ("a.tsv",), 1)
+
+
+def test_error_in_a_section_does_not_hide_the_others() -> None:
+    config = TASKS["translate"].make_config(read_recipe("default")).override({"training.keep": 0})
+    assert config.data.max_length > 0
+    with pytest.raises(UserError, match="training: keep must be at least 1, not 0"):
+        _ = config.training

@@ -33,7 +33,7 @@ from regard.fast.cuda_graphs.cache import MIN_CALLS
 from regard.fast.training import linear_cross_entropy
 from regard.fast.training.packed import loss as packed_loss
 from regard.models import Seq2Seq
-from regard.recipes import parse_override
+from regard.recipes.recipe import parse_override
 from regard.reproduce import (
     EXPERIMENTS,
     SCALES,

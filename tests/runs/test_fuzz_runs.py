@@ -20,13 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.training import make_trainer
 
-from regard import recipes
 from regard.console import log_message
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.models import build
 from regard.paths import compute_sha256
-from regard.recipes import read_recipe
+from regard.recipes.recipe import RECIPES_FOLDER, list_recipes, read_recipe
 from regard.runs import Run, checkpoint
 from regard.tokenizers import SentencePieceTokenizer, TextSettings, WordTokenizer, save_tokenizers, train_tokenizers
 from regard.training import Trainer
@@ -251,7 +250,7 @@ def make_small_run(folder: Path, kind: str) -> RestorableRun:
 @pytest.fixture(scope="module", autouse=True)
 def import_everything() -> None:
     """Import what PyTorch imports on first use, so that it is not attributed to a recipe."""
-    for name in recipes.list_recipes():
+    for name in list_recipes():
         check_config(make_config(read_recipe(name)))
 
 
@@ -375,9 +374,7 @@ def test_mutated_recipe_is_read_or_a_user_error(folder: Path, content: bytes) ->
     path = folder / "own" / "mine.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
-    check_works_or_user_error(
-        lambda: check_config(make_config(read_recipe(path))), folder, Path(recipes.__file__).parent
-    )
+    check_works_or_user_error(lambda: check_config(make_config(read_recipe(path))), folder, RECIPES_FOLDER)
 
 
 @given(

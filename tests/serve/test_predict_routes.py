@@ -23,7 +23,7 @@ from support.commands import Command
 from support.server import Client, ask_in_process, serve_in_thread
 
 from regard.api import load
-from regard.recipes import read_recipe
+from regard.recipes.recipe import read_recipe
 from regard.runs import Run
 from regard.serve.settings import Settings
 from regard.synthetic.corpus import load_corpus_words

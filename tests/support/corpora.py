@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
-from regard.recipes import list_recipes, read_recipe
+from regard.recipes.recipe import list_recipes, read_recipe
 
 ROWS = [("a house", "ein Haus"), ("the tree is old", "der Baum ist alt"), ("is it?", "ist es so – nicht?")]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.recipes import override, read_recipe
+from regard.recipes.recipe import override, read_recipe
 from regard.runs import Run, checkpoint
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks import TASKS

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.data.dataset import ParallelDataset, RaggedArray
 from regard.models import Seq2Seq, build
-from regard.recipes import read_recipe
+from regard.recipes.recipe import read_recipe
 from regard.runs import Run, checkpoint
 from regard.tasks.base import Validation
 from regard.training import Trainer, TrainingSettings, train

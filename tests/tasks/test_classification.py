@@ -27,7 +27,7 @@ from regard.data.readers.labelled_texts import LabelColumns, LabelledText, read_
 from regard.errors import UserError
 from regard.evaluate import ConfusionMatrix
 from regard.models.registry import MODELS
-from regard.recipes import read_recipe as recipe_of
+from regard.recipes.recipe import read_recipe as recipe_of
 from regard.report import write_report
 from regard.runs import Run
 from regard.synthetic.classification import (

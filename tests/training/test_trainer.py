@@ -46,7 +46,7 @@ from regard.data.split import CorpusSplit
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.models import AlignmentHead, Seq2Seq, build
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 from regard.report.html import format_training_curves
 from regard.runs import Run, checkpoint
 from regard.runs.run import lock_run

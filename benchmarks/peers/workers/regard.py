@@ -21,7 +21,7 @@ from regard.fast.decoding.int8_model import find_int8_obstacle, quantize_model
 from regard.fast.kernels.fp16 import use_fp16_gemm
 from regard.models import Seq2Seq, build
 from regard.nn import LSTMCell, Recurrent
-from regard.recipes import TrainingSettings
+from regard.recipes.recipe import TrainingSettings
 from regard.search import SearchOptions, search, search_restricted
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.training.optimizer import build_optimizer

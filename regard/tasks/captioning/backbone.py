@@ -16,7 +16,7 @@ import yaml
 
 from regard.config import parse_settings
 from regard.errors import UserError, short_repr
-from regard.recipes import parse_yaml
+from regard.recipes.recipe import parse_yaml
 from regard.tasks.captioning.image_files import MAX_PIXELS, Array, ImageFile, Pixels, import_pillow
 
 BACKBONE_FILE = "backbone.yaml"

@@ -25,7 +25,7 @@ from regard.evaluate.translation_metrics import (
 )
 from regard.models import Seq2Seq
 from regard.plot import AttentionOverlay, WeightedWords
-from regard.recipes import RunConfig
+from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.search import Floats, Hypothesis, search
 from regard.synthetic.captioning import write_captioning_corpus
