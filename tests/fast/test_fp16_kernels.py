@@ -24,7 +24,7 @@ from regard.fast.kernels.fp16 import Fp16Gemm, PackedPanels, select_gemm, use_fp
 from regard.fast.training.linear_cross_entropy import ChunkedCrossEntropyFunction, cross_entropy_inplace
 from regard.fast.training.packed.ops_cpu import LinearFunction
 from regard.fast.training.rnn_layer import LSTMFunction
-from regard.fast.training.step_ops import InplaceStepOps, Window
+from regard.fast.training.step_ops import AttentionGrads, AttentionStep, InplaceStepOps, LSTMStep, Window
 from regard.models import build
 
 # Error as a fraction of Σ |a||b|: both factors and each of up to 256 partial sums are rounded to eleven bits, and these
@@ -284,10 +284,11 @@ def test_lstm_gates_are_those_of_the_reference(rows: int, size: int, dropout: bo
         pre, c = 3 * torch.randn(rows, 2, 4 * size)[:, 1], torch.randn(rows, 2, size)[:, 0]
         after, h, above = (torch.zeros(rows, 3, size)[:, 2] for _ in range(3))
         kept = (torch.rand(rows, size) > 0.3).float() if dropout else None
-        steps.lstm_gates(pre, c, after, h, above, kept, 1.4)
+        step = LSTMStep(pre, c, after, kept, 1.4)
+        steps.lstm_gates(step, h, above)
         d_above, d_h, d_c = torch.randn(rows, 2, size)[:, 1], torch.randn(rows, size), torch.randn(rows, size)
         d_pre = torch.zeros(rows, 2, 4 * size)[:, 1]
-        steps.lstm_gates_backward(pre, c, after, d_above, kept, 1.4, d_h, d_c, d_pre)
+        steps.lstm_gates_backward(step, d_above, d_h, d_c, d_pre)
         found.append([pre, after, h, above, d_pre, d_c])
     torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-5)
 
@@ -296,7 +297,7 @@ def test_nan_propagates_through_lstm_gates() -> None:
     pre, c, after, h = torch.zeros(1, 8), torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2)
     pre[0, 0] = math.nan
     pre[0, 3] = math.inf
-    kernels().elementwise.lstm_gates(pre, c, after, h, h, None, 1.0)
+    kernels().elementwise.lstm_gates(LSTMStep(pre, c, after), h, h)
     assert h[0, 0].isnan()
     assert torch.isfinite(h[0, 1])
 
@@ -329,7 +330,7 @@ def test_lstm_states_are_exact_near_zero_too() -> None:
     g = torch.logspace(-6, 1, size)[None]
     pre, after, h = torch.zeros(1, 4 * size), torch.empty(1, size), torch.empty(1, size)
     pre[:, 2 * size : 3 * size] = g
-    kernels().elementwise.lstm_gates(pre, torch.zeros(1, size), after, h, h, None, 1.0)
+    kernels().elementwise.lstm_gates(LSTMStep(pre, torch.zeros(1, size), after), h, h)
     cell = np.tanh(g.double().numpy()) / 2  # the gates are open by half
     np.testing.assert_allclose(after.double().numpy(), cell, rtol=4e-7)
     np.testing.assert_allclose(h.double().numpy(), np.tanh(cell) / 2, rtol=8e-7)
@@ -383,14 +384,12 @@ def test_attention_is_that_of_the_reference(
         mask[0] = False  # an empty sentence
         weights, context = torch.zeros(rows, 2, source)[:, 0], torch.zeros(rows, 3, width)[:, 1]
         centre = None if window is None else torch.rand(rows) * source
-        position = (centre, window or Window())
-        steps.attention(query, keys, values, mask, weights, context, *position)
+        step = AttentionStep(keys, values, mask, weights, centre, window or Window())
+        steps.attention(step, query, context)
         d_context, d_weights, d_query = torch.randn(rows, width), torch.randn(rows, source), torch.randn(rows, size)
         d_scores, d_all, d_centre = torch.zeros(rows, 2, source)[:, 1], torch.zeros(rows, size), torch.zeros(rows)
         d_position = d_centre if window is not None and window.sigma else None
-        steps.attention_backward(
-            d_context, d_weights, weights, keys, values, d_query, d_scores, d_all, *position, d_position
-        )
+        steps.attention_backward(step, AttentionGrads(d_context, d_weights, d_query, d_scores, d_all, d_position))
         found.append([weights, context, d_scores, d_all, d_centre])
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
 

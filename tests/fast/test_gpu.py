@@ -42,7 +42,7 @@ from regard.fast.training.packed import loss as packed_loss
 from regard.fast.training.packed import ops
 from regard.fast.training.packed.batch import make_ragged
 from regard.fast.training.rnn_layer import run_layer
-from regard.fast.training.step_ops import TorchStepOps, Window
+from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMStep, StepOps, Window
 from regard.models import build
 from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
 from regard.models.rnn_common import unroll_decoder
@@ -512,18 +512,18 @@ def test_triton_kernels_have_the_outputs_of_the_plain_steps(
         kept = (torch.rand(B, 3, H, device="cuda") < 0.6)[:, 1] if dropout else None
         pre, c, d_c = normal(B, 3, 4 * H)[:, 1], wide(B, H), wide(B, H)
         after, own, seen, d_pre = wide(B, 3, H), normal(B, 3, 2 * H), normal(B, 3, V + H), normal(B, 3, 4 * H)
-        steps.lstm_gates(pre, c, after[:, 1], own[:, 2, H:], seen[:, 0, V:], kept, 1 / 0.6)
-        steps.lstm_gates_backward(
-            pre, c, after[:, 1], normal(B, H), kept, 1 / 0.6, normal(B, 2 * H)[:, H:], d_c, d_pre[:, 2]
-        )
+        step = LSTMStep(pre, c, after[:, 1], kept, 1 / 0.6)
+        steps.lstm_gates(step, own[:, 2, H:], seen[:, 0, V:])
+        steps.lstm_gates_backward(step, normal(B, H), normal(B, 2 * H)[:, H:], d_c, d_pre[:, 2])
         keys, values = normal(B, S, H), normal(B, S, V)
         mask = torch.arange(S, device="cuda") < torch.randint(0, S + 1, (B, 1), device="cuda")
         weights, d_scores, d_all = wide(B, 3, S), normal(B, 3, S), wide(B, H)
-        steps.attention(normal(B, H), keys, values, mask, weights[:, 1], seen[:, 1, :V])
+        steps.attention(AttentionStep(keys, values, mask, weights[:, 1]), normal(B, H), seen[:, 1, :V])
         assert not weights[:, 1][~mask].any()
         attention = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask
         steps.attention_backward(
-            normal(B, V), wide(B, 3, S)[:, 1], attention, keys, values, normal(B, H), d_scores[:, 1], d_all
+            AttentionStep(keys, values, mask, attention),
+            AttentionGrads(normal(B, V), wide(B, 3, S)[:, 1], normal(B, H), d_scores[:, 1], d_all),
         )
         out, fed, d_z = normal(B, 3, H), normal(B, 2 * H), normal(B, H)
         steps.attentional_tanh(normal(B, H), out[:, 1], fed[:, :H], kept, 1 / 0.6)
@@ -533,17 +533,20 @@ def test_triton_kernels_have_the_outputs_of_the_plain_steps(
         steps.predict_center(u[:, 1], v, lengths, p[:, 2])
         local, around, d_near, d_around = wide(B, 3, S), normal(B, V), normal(B, 3, S), wide(B, H)
         window, centre = Window(2, 1.5), (torch.rand(B, 3, device="cuda") * S)[:, 1]
-        steps.attention(normal(B, H), keys, values, mask, local[:, 1], around, centre, window)
+        steps.attention(AttentionStep(keys, values, mask, local[:, 1], centre, window), normal(B, H), around)
         attention = torch.softmax(wide(B, S).masked_fill(~mask, -1e9), -1) * mask * (local[:, 1] != 0)
-        given = (normal(B, V), wide(B, 3, S)[:, 1], attention, keys, values, normal(B, H))
-        steps.attention_backward(*given, d_near[:, 1], d_around, centre, window, d_p[:, 1])
+        steps.attention_backward(
+            AttentionStep(keys, values, mask, attention, centre, window),
+            AttentionGrads(normal(B, V), wide(B, 3, S)[:, 1], normal(B, H), d_near[:, 1], d_around, d_p[:, 1]),
+        )
         steps.predict_center_backward(wide(B, 2)[:, 1], centre, lengths, u[:, 1], v, d_u[:, 2])
         windowed = wide(B, 3, S)
-        steps.attention(normal(B, H), keys, values, mask, windowed[:, 1], normal(B, V), centre.floor(), Window(3))
+        near = AttentionStep(keys, values, mask, windowed[:, 1], centre.floor(), Window(3))
+        steps.attention(near, normal(B, H), normal(B, V))
         local_outputs = [p, local, around, d_near, d_around, d_p, d_u, windowed]
         return [after, own, seen, d_c, d_pre, weights, d_scores, d_all, out, fed, d_z, *local_outputs]
 
-    for number, (found, expected) in enumerate(zip(run_steps(TritonStepOps()), run_steps(TorchStepOps()), strict=True)):
+    for number, (found, expected) in enumerate(zip(run_steps(TritonStepOps()), run_steps(StepOps()), strict=True)):
         assert is_near(found, expected, close), number
 
 

@@ -22,7 +22,7 @@ from regard.fast.gemm import TORCH_GEMM, Gemm, has_contiguous_rows, to_contiguou
 from regard.fast.kernels import build
 from regard.fast.kernels.build import FLOAT, INT, LONG, POINTER, KernelUnavailableError, require_selftest
 from regard.fast.selftest import cpu_time_ratio
-from regard.fast.training.step_ops import NO_WINDOW, InplaceStepOps, Window, apply_dropout
+from regard.fast.training.step_ops import AttentionGrads, AttentionStep, InplaceStepOps, LSTMStep, apply_dropout
 
 SELFTEST_SHAPE, SELFTEST_ROUNDS = (
     (256, 512, 512),
@@ -196,10 +196,9 @@ class FusedElementwise(InplaceStepOps):
         )
         return losses.sum()
 
-    def lstm_gates(
-        self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, keep_mask: Tensor | None, scale: float
-    ) -> None:
+    def lstm_gates(self, step: LSTMStep, h: Tensor, above: Tensor) -> None:
         """See `StepOps`; afterwards `pre` holds the activated gates."""
+        pre, c, after, keep_mask, scale = step
         self.kernels.elementwise_lstm(
             *as_matrix(pre),
             *as_matrix(c),
@@ -210,19 +209,9 @@ class FusedElementwise(InplaceStepOps):
         if above is not h:
             above.copy_(apply_dropout(h, keep_mask, scale))
 
-    def lstm_gates_backward(
-        self,
-        pre: Tensor,
-        c: Tensor,
-        after: Tensor,
-        d_above: Tensor,
-        keep_mask: Tensor | None,
-        scale: float,
-        d_h: Tensor,
-        d_c: Tensor,
-        d_pre: Tensor,
-    ) -> None:
+    def lstm_gates_backward(self, step: LSTMStep, d_above: Tensor, d_h: Tensor, d_c: Tensor, d_pre: Tensor) -> None:
         """See `StepOps`; `pre` holds the activated gates."""
+        pre, c, after, keep_mask, scale = step
         grad = to_contiguous_rows(apply_dropout(d_above, keep_mask, scale))
         self.kernels.elementwise_lstm_backward(
             *as_matrix(pre), *as_matrix(c), *as_matrix(after), *as_matrix(grad), *as_matrix(d_h),
@@ -255,20 +244,11 @@ class FusedElementwise(InplaceStepOps):
             *out.shape,
         )
 
-    def attention(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor,
-        weights: Tensor,
-        context: Tensor,
-        center: Tensor | None = None,
-        window: Window = NO_WINDOW,
-    ) -> None:
+    def attention(self, step: AttentionStep, query: Tensor, context: Tensor) -> None:
         """See `StepOps`."""
+        keys, values, mask, weights, center, _ = step
         if center is not None:
-            super().attention(query, keys, values, mask, weights, context, center, window)
+            super().attention(step, query, context)
             return
         keys, values, mask = keys.contiguous(), values.contiguous(), mask.contiguous()
         self.kernels.elementwise_attention(
@@ -276,25 +256,12 @@ class FusedElementwise(InplaceStepOps):
             *as_matrix(context), *keys.shape, values.shape[2],
         )  # fmt: skip
 
-    def attention_backward(
-        self,
-        d_context: Tensor,
-        d_weights: Tensor,
-        weights: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        d_query: Tensor,
-        d_scores: Tensor,
-        d_all: Tensor,
-        center: Tensor | None = None,
-        window: Window = NO_WINDOW,
-        d_center: Tensor | None = None,
-    ) -> None:
+    def attention_backward(self, step: AttentionStep, grads: AttentionGrads) -> None:
         """See `StepOps`."""
+        keys, values, _, weights, center, _ = step
+        d_context, d_weights, d_query, d_scores, d_all, _ = grads
         if center is not None:
-            super().attention_backward(
-                d_context, d_weights, weights, keys, values, d_query, d_scores, d_all, center, window, d_center
-            )
+            super().attention_backward(step, grads)
             return
         keys, values = keys.contiguous(), values.contiguous()
         self.kernels.elementwise_attention_backward(

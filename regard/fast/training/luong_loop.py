@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.fast.gemm import TORCH_GEMM, Gemm, to_contiguous_rows
-from regard.fast.training.step_ops import NO_WINDOW, StepOps, Window, apply_dropout, select_step_ops
+from regard.fast.training.step_ops import (
+    NO_WINDOW,
+    AttentionGrads,
+    AttentionStep,
+    LSTMStep,
+    StepOps,
+    Window,
+    apply_dropout,
+    select_step_ops,
+)
 
 
 class GlobalCenters:
@@ -173,13 +183,11 @@ def flatten_inputs(inputs_: LoopInputs) -> list[Tensor]:
 
 
 def _restore_inputs(config: LoopConfig, tensors: Sequence[Tensor]) -> LoopInputs:
-    words, attentional, keys, values, mask, W_w, W_c, *rest = tensors
-    layers = [LayerWeights(*rest[4 * number : 4 * number + 4]) for number in range(config.layers)]
-    centers, dropout_masks = (
-        rest[4 * config.layers :][: config.num_center_inputs],
-        rest[4 * config.layers + config.num_center_inputs :],
-    )
-    return LoopInputs(words, attentional, keys, values, mask, W_w, W_c, layers, centers, dropout_masks)
+    remaining = iter(tensors)
+    words, attentional, keys, values, mask, W_w, W_c = islice(remaining, 7)
+    layers = [LayerWeights(*islice(remaining, 4)) for _ in range(config.layers)]
+    centers = [*islice(remaining, config.num_center_inputs)]
+    return LoopInputs(words, attentional, keys, values, mask, W_w, W_c, layers, centers, [*remaining])
 
 
 def _make_centers(
@@ -207,16 +215,7 @@ class InputFeedingFunction(torch.autograd.Function):
         with torch.autocast(inputs.words.device.type, enabled=False):
             activations = _run_forward(config, inputs)
         ctx.plan, ctx.count = config, len(tensors)
-        ctx.save_for_backward(
-            *tensors,
-            *activations.pre,
-            *activations.c,
-            *activations.inputs,
-            activations.context_and_h,
-            activations.out,
-            activations.weights,
-            *activations.centers,
-        )
+        ctx.save_for_backward(*tensors, *chain(*activations[:3]), *activations[3:6], *activations.centers)
         context = activations.context_and_h[..., : inputs.values.shape[2]].clone(memory_format=torch.contiguous_format)
         if not config.num_center_inputs:
             return activations.out, context, activations.weights
@@ -230,18 +229,11 @@ class InputFeedingFunction(torch.autograd.Function):
         ctx: Any, d_out: Tensor, d_context: Tensor, d_weights: Tensor, *center_grads: Tensor
     ) -> tuple[Tensor | None, ...]:
         """Run all steps in reverse, then the products over all steps."""
-        tensors, saved_tensors, L = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :], ctx.plan.layers
-        context_and_h, out, weights, *centers = saved_tensors[3 * L :]
-        activations = SavedActivations(
-            list(saved_tensors[:L]),
-            list(saved_tensors[L : 2 * L]),
-            list(saved_tensors[2 * L : 3 * L]),
-            context_and_h,
-            out,
-            weights,
-            centers,
-        )
-        inputs = _restore_inputs(ctx.plan, tensors)
+        remaining = iter(ctx.saved_tensors)
+        inputs = _restore_inputs(ctx.plan, [*islice(remaining, ctx.count)])
+        pre, c, layer_inputs = ([*islice(remaining, ctx.plan.layers)] for _ in range(3))
+        context_and_h, out, weights, *centers = remaining
+        activations = SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, centers)
         with torch.autocast(inputs.words.device.type, enabled=False):
             return None, *_collect_gradients(ctx.plan, inputs, activations, (d_out, d_context, d_weights))
 
@@ -259,6 +251,7 @@ def _run_forward(config: LoopConfig, loop_inputs: LoopInputs) -> SavedActivation
     context_and_h, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
     weights = words.new_empty(B, T, loop_inputs.mask.shape[1], dtype=wide)
     centers, W_c = _make_centers(config, loop_inputs, steps), gemm.prepack(loop_inputs.W_c.t())
+    activations = SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, centers.saved)
     W = [gemm.prepack(layer.W.t()) for layer in loop_inputs.layers]
     layer_inputs[0][:, 0, :F] = apply_dropout(loop_inputs.attentional, *_dropout_at(config, loop_inputs, 0, 0))
     for layer, layer_input in zip(loop_inputs.layers, layer_inputs, strict=True):
@@ -268,20 +261,32 @@ def _run_forward(config: LoopConfig, loop_inputs: LoopInputs) -> SavedActivation
             layer_input[:, t + 1] if t + 1 < T else last_output
             for layer_input, last_output in zip(layer_inputs, last_outputs, strict=True)
         ]
-        for number, layer in enumerate(loop_inputs.layers):
+        for number in range(L):
             above = context_and_h[:, t, V:] if number + 1 == L else layer_inputs[number + 1][:, t, :H]
             gemm.add_mm(pre[number][:, t], layer_inputs[number][:, t], W[number])
-            before = c[number][:, t - 1] if t else layer.c
-            mask, scale = _dropout_at(config, loop_inputs, number + 1, t)
-            steps.lstm_gates(pre[number][:, t], before, c[number][:, t], after[number][:, -H:], above, mask, scale)
+            steps.lstm_gates(_lstm_step(config, loop_inputs, activations, number, t), after[number][:, -H:], above)
         context, h = context_and_h[:, t].tensor_split([V], 1)
         centers.update(t, h)
-        steps.attention(
-            h, loop_inputs.keys, values, loop_inputs.mask, weights[:, t], context, centers.get_center(t), config.window
-        )
+        steps.attention(_attention_step(config, loop_inputs, activations, centers, t), h, context)
         gemm.mm(context_and_h[:, t], W_c, out=z)
         steps.attentional_tanh(z, out[:, t], after[0][:, :F], *_dropout_at(config, loop_inputs, 0, t + 1))
-    return SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, centers.saved)
+    return activations
+
+
+def _lstm_step(
+    config: LoopConfig, loop_inputs: LoopInputs, activations: SavedActivations, number: int, t: int
+) -> LSTMStep:
+    """Return step t of a layer."""
+    pre, c = activations.pre[number], activations.c[number]
+    before = c[:, t - 1] if t else loop_inputs.layers[number].c
+    return LSTMStep(pre[:, t], before, c[:, t], *_dropout_at(config, loop_inputs, number + 1, t))
+
+
+def _attention_step(
+    config: LoopConfig, loop_inputs: LoopInputs, activations: SavedActivations, centers: GlobalCenters, t: int
+) -> AttentionStep:
+    keys, values, mask = loop_inputs.keys, loop_inputs.values, loop_inputs.mask
+    return AttentionStep(keys, values, mask, activations.weights[:, t], centers.get_center(t), config.window)
 
 
 def _dropout_at(config: LoopConfig, loop_inputs: LoopInputs, site: int, t: int) -> tuple[Tensor | None, float]:
@@ -367,34 +372,16 @@ def _run_backward(
             d_out[:, t], activations.out[:, t], grads.inputs[0][:, :F], mask, scale, grads.z[:, t]
         )
         d_context_and_h = gemm.add_mm(grads.context_and_h[:, t], grads.z[:, t], W_c)
+        d_context, d_query = d_context_and_h.tensor_split([V], 1)
+        d_center = grads.centers.center_grad_buffer(t)
         steps.attention_backward(
-            d_context_and_h[:, :V],
-            d_weights[:, t],
-            activations.weights[:, t],
-            loop_inputs.keys,
-            loop_inputs.values,
-            d_context_and_h[:, V:],
-            grads.scores[:, t],
-            d_h,
-            grads.centers.get_center(t),
-            config.window,
-            grads.centers.center_grad_buffer(t),
+            _attention_step(config, loop_inputs, activations, grads.centers, t),
+            AttentionGrads(d_context, d_weights[:, t], d_query, grads.scores[:, t], d_h, d_center),
         )
         grads.centers.backward(t, d_h)
         for number in reversed(range(L)):
-            layer = loop_inputs.layers[number]
+            step, d_pre = _lstm_step(config, loop_inputs, activations, number, t), grads.pre[number][:, t]
             d_above = d_h if number + 1 == L else grads.inputs[number + 1][:, :H]
-            mask, scale = _dropout_at(config, loop_inputs, number + 1, t)
-            steps.lstm_gates_backward(
-                activations.pre[number][:, t],
-                activations.c[number][:, t - 1] if t else layer.c,
-                activations.c[number][:, t],
-                d_above,
-                mask,
-                scale,
-                grads.inputs[number][:, -H:],
-                grads.c[number],
-                grads.pre[number][:, t],
-            )
-            gemm.mm(grads.pre[number][:, t], W[number], out=grads.inputs[number])
+            steps.lstm_gates_backward(step, d_above, grads.inputs[number][:, -H:], grads.c[number], d_pre)
+            gemm.mm(d_pre, W[number], out=grads.inputs[number])
     return grads

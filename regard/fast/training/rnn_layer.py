@@ -24,7 +24,7 @@ from regard.fast.cuda_graphs.function import ShapeSpec
 from regard.fast.eligibility import has_hooks_or_overrides
 from regard.fast.gemm import TORCH_GEMM, Gemm
 from regard.fast.kernels.fp16 import select_gemm
-from regard.fast.training.step_ops import InplaceStepOps
+from regard.fast.training.step_ops import InplaceStepOps, LSTMStep
 from regard.nn import State, state_tensors
 from regard.nn.recurrent import Cell, ElmanCell, GRUCell, LSTMCell, last_real_state, unroll_cell
 
@@ -184,7 +184,7 @@ class LSTMFunction(Function):
         previous_h, cell_states, V, steps = h, c, gemm.prepack(U.t()), gemm.elementwise or STEP_OPS
         for gate, new_h, new_c in zip(gates.unbind(1), states.unbind(1), cells.unbind(1), strict=True):
             gemm.add_mm(gate, previous_h, V)
-            steps.lstm_gates(gate, cell_states, new_c, new_h, new_h, None, 1.0)
+            steps.lstm_gates(LSTMStep(gate, cell_states, new_c), new_h, new_h)
             previous_h, cell_states = new_h, new_c
         ctx.gemm = gemm
         ctx.save_for_backward(x, h, c, W, U, gates, states, cells)
@@ -200,9 +200,8 @@ class LSTMFunction(Function):
         cell_states, V, steps = [c, *cells.unbind(1)], gemm.prepack(U), gemm.elementwise or STEP_OPS
         for t in reversed(range(x.shape[1])):
             d_c += d_cells[:, t]
-            steps.lstm_gates_backward(
-                gates[:, t], cell_states[t], cell_states[t + 1], d_states[:, t], None, 1.0, d_h, d_c, gate_grads[:, t]
-            )
+            step = LSTMStep(gates[:, t], cell_states[t], cell_states[t + 1])
+            steps.lstm_gates_backward(step, d_states[:, t], d_h, d_c, gate_grads[:, t])
             gemm.mm(gate_grads[:, t], V, out=d_h)
         flat, previous_h = gate_grads.flatten(0, 1), torch.cat((h[:, None], states[:, :-1]), 1).flatten(0, 1)
         d_x = gemm.mm(flat, W).view_as(x)

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from regard.fast.cuda_graphs.buckets import next_power_of_two
-from regard.fast.training.step_ops import NO_WINDOW, Window
+from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMStep, StepOps
 
 MAX_BLOCK = 512  # numbers of a row per program
 TILE_SIZE = 16384  # keys or values that are read at once
@@ -264,51 +264,31 @@ def tanh_bwd(
     tl.store(d_z + row * d_z_row + at, came * (1 - found * found), mask=real)
 
 
-class TritonStepOps:
+class TritonStepOps(StepOps):
     """The launches, with the signatures of `regard.fast.training.step_ops.StepOps`.
 
     Keys and values are contiguous, as is the last dimension of everything else.
     """
 
-    def lstm_gates(
-        self, pre: Tensor, c: Tensor, after: Tensor, h: Tensor, above: Tensor, keep_mask: Tensor | None, scale: float
-    ) -> None:
+    def lstm_gates(self, step: LSTMStep, h: Tensor, above: Tensor) -> None:
         """See `StepOps`."""
+        pre, c, after, keep_mask, scale = step
         rows, size = c.shape
         tensors = (pre, c, after, h, above, _as_uint8(keep_mask, c))
         (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
         lstm_gates_fwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=keep_mask is not None, BLOCK=block)
 
-    def lstm_gates_backward(
-        self,
-        pre: Tensor,
-        c: Tensor,
-        after: Tensor,
-        d_above: Tensor,
-        keep_mask: Tensor | None,
-        scale: float,
-        d_h: Tensor,
-        d_c: Tensor,
-        d_pre: Tensor,
-    ) -> None:
+    def lstm_gates_backward(self, step: LSTMStep, d_above: Tensor, d_h: Tensor, d_c: Tensor, d_pre: Tensor) -> None:
         """See `StepOps`."""
+        pre, c, after, keep_mask, scale = step
         rows, size = c.shape
         tensors = (pre, c, after, d_above, _as_uint8(keep_mask, c), d_h, d_c, d_pre)
         (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
         lstm_gates_bwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=keep_mask is not None, BLOCK=block)
 
-    def attention(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor,
-        weights: Tensor,
-        context: Tensor,
-        center: Tensor | None = None,
-        window: Window = NO_WINDOW,
-    ) -> None:
+    def attention(self, step: AttentionStep, query: Tensor, context: Tensor) -> None:
         """See `StepOps`."""
+        keys, values, mask, weights, center, window = step
         (rows, source, size), width = keys.shape, values.shape[2]
         (places, block), (unit, steps) = tile_shape(source, max(size, width)), _row_strides((query, context))
         p = weights if center is None else center  # a placeholder that is not read
@@ -319,21 +299,10 @@ class TritonStepOps:
             REACH=window.radius, SIGMA=window.sigma, num_warps=8,
         )  # fmt: skip
 
-    def attention_backward(
-        self,
-        d_context: Tensor,
-        d_weights: Tensor,
-        weights: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        d_query: Tensor,
-        d_scores: Tensor,
-        d_all: Tensor,
-        center: Tensor | None = None,
-        window: Window = NO_WINDOW,
-        d_center: Tensor | None = None,
-    ) -> None:
+    def attention_backward(self, step: AttentionStep, grads: AttentionGrads) -> None:
         """See `StepOps`."""
+        keys, values, _, weights, center, window = step
+        d_context, d_weights, d_query, d_scores, d_all, d_center = grads
         (rows, source, size), width = keys.shape, values.shape[2]
         p, d_p = (weights, weights) if center is None or d_center is None else (center, d_center)
         (places, block), (unit, steps) = tile_shape(source, max(size, width)), _row_strides((d_context, d_query, d_all))
