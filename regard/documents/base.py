@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -22,14 +23,24 @@ class DocumentError(UserError):
     """
 
 
+@dataclass(eq=False)
+class TranslatableText:
+    """A text of a document, and its translation when there is one."""
+
+    text: str
+    translation: str = ""
+
+    @property
+    def is_unchanged(self) -> bool:
+        """True if the translation is empty, or the same as the text: the source of the text stays as it is."""
+        return self.translation in ("", self.text)
+
+
 class ParsedDocument(NamedTuple):
-    """The texts of a document, and a function that writes it with their translations.
+    """The texts of a document, and a function that writes it with their translations."""
 
-    An empty translation leaves its text in the document unchanged.
-    """
-
-    texts: list[str]
-    write: Callable[[Sequence[str]], bytes]
+    texts: Sequence[TranslatableText]
+    write: Callable[[], bytes]
     languages: tuple[str, str] = ("", "")  # source and target; "" if the document does not declare them
 
 
@@ -199,14 +210,9 @@ def parse_zip_document(
     check_tag_count((entries[name].data for name in names), limits)
     parsed = {name: _parse_part(name, entries[name].data, parser, limits) for name in names}
 
-    def write(translations: Sequence[str]) -> bytes:
-        new_entries, position = dict(entries), 0
-        for name, part in parsed.items():
-            part_translations = translations[position : position + len(part.texts)]
-            position += len(part_translations)
-            if part_translations:
-                new_entries[name] = ZipEntry(entries[name].info, part.write(part_translations))
-        return _pack_zip(new_entries)
+    def write() -> bytes:
+        written = {name: entries[name]._replace(data=part.write()) for name, part in parsed.items() if part.texts}
+        return _pack_zip({**entries, **written})
 
     return ParsedDocument([text for part in parsed.values() for text in part.texts], write)
 

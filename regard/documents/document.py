@@ -14,6 +14,7 @@ from regard.documents.base import (
     DocumentLimits,
     DocumentParser,
     ParsedDocument,
+    TranslatableText,
     ZipEntry,
     check_tag_count,
     decode_utf8,
@@ -37,16 +38,16 @@ def parse_plain_text(content: bytes) -> ParsedDocument:
     source = decode_utf8(content)
     parts = LINE_END.split(source.text)
     positions = [position for position in range(0, len(parts), 2) if has_translatable_words(parts[position])]
+    texts = [TranslatableText(escape_text(parts[position].strip())) for position in positions]
 
-    def write(translations: Sequence[str]) -> bytes:
-        out = list(parts)
-        for position, translation in zip(positions, translations, strict=True):
-            if translation:
-                line = replace_line_breaks(unescape_markup(translation)).strip()
-                out[position] = parts[position].replace(parts[position].strip(), line, 1)
-        return source.encode_like_source("".join(out))
+    def write() -> bytes:
+        for position, text in zip(positions, texts, strict=True):
+            if text.translation:
+                line = replace_line_breaks(unescape_markup(text.translation)).strip()
+                parts[position] = parts[position].replace(parts[position].strip(), line, 1)
+        return source.encode_like_source("".join(parts))
 
-    return ParsedDocument([escape_text(parts[position].strip()) for position in positions], write)
+    return ParsedDocument(texts, write)
 
 
 PO_EXTENSION = ".po"
@@ -112,12 +113,12 @@ def translate_document(
             raise DocumentError(f"{to_single_line(name)} declares {declared} as its {side} language, not {known}")
     if not parsed.texts:
         return content
-    translations = [
-        translation if strip_placeholder_tags(translation).strip() else "" for translation in translate(parsed.texts)
-    ]
+    translations = translate([part.text for part in parsed.texts])
     if len(translations) != len(parsed.texts):
         raise ValueError(f"translate returned {len(translations)} translations for {len(parsed.texts)} texts")
-    empty = [text for text, translation in zip(parsed.texts, translations, strict=True) if not translation]
+    for part, translation in zip(parsed.texts, translations, strict=True):
+        part.translation = translation if strip_placeholder_tags(translation).strip() else ""
+    empty = [part.text for part in parsed.texts if not part.translation]
     if warn and empty:
         for text in empty[:MAX_WARNINGS]:
             warn(
@@ -126,7 +127,7 @@ def translate_document(
             )
         if len(empty) > MAX_WARNINGS:
             warn(f"{to_single_line(name)}: {len(empty):,} of {len(parsed.texts):,} texts have no translation")
-    return parsed.write(translations)
+    return parsed.write()
 
 
 def _parse_document(extension: str, content: bytes, limits: DocumentLimits) -> ParsedDocument:

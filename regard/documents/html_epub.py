@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
 
 from regard.documents.base import (
     META_CHARSET,
@@ -19,6 +18,7 @@ from regard.documents.base import (
     DocumentLimits,
     EncodedText,
     ParsedDocument,
+    TranslatableText,
     ZipEntry,
     decode_declared_encoding,
     parse_zip_document,
@@ -102,21 +102,21 @@ class HtmlToken:
         return make_tag_node(lambda: self.source, self.pair_key, not self.is_closing, self.tag_name in SEPARATOR_TAGS)
 
 
-class TranslatedAttribute(NamedTuple):
-    """A translatable attribute: its position in a tag with its quotes, and its text."""
+@dataclass(eq=False, kw_only=True)
+class TranslatedAttribute(TranslatableText):
+    """A translatable attribute, and its position in a tag with its quotes."""
 
     token: HtmlToken
     start: int
     end: int
-    text: str
 
-    def format_value(self, translation: str) -> str:
+    def format_value(self) -> str:
         """Write the translation as a value of the attribute, with its quotes."""
         source_value = self.token.source[self.start : self.end]
-        if translation in ("", self.text):
+        if self.is_unchanged:
             return source_value
         inside = source_value[1:-1] if source_value[0] in "\"'" else source_value
-        value = make_html_escaper(inside, ENTITY.findall(self.text))(replace_line_breaks(translation))
+        value = make_html_escaper(inside, ENTITY.findall(self.text))(replace_line_breaks(self.translation))
         if source_value[0] == "'":
             return "'" + value.replace("'", "&#39;") + "'"
         if source_value[0] == '"' or not UNQUOTED_VALUE.fullmatch(value):
@@ -124,11 +124,11 @@ class TranslatedAttribute(NamedTuple):
         return value
 
 
-def _fill_attributes(token: HtmlToken, attributes: Iterable[TranslatedAttribute], translations: Iterator[str]) -> None:
+def _fill_attributes(token: HtmlToken, attributes: Iterable[TranslatedAttribute]) -> None:
     """Write the translations of the attributes of a tag into it."""
     out, position = [], 0
     for attribute in attributes:
-        out += [token.source[position : attribute.start], attribute.format_value(next(translations))]
+        out += [token.source[position : attribute.start], attribute.format_value()]
         position = attribute.end
     token.source = "".join(out) + token.source[position:]
 
@@ -153,12 +153,12 @@ class HtmlText(TaggedText):
         self.tokens = tokens
         super().__init__(token.make_node() for token in tokens)
 
-    def write(self, translation: str) -> str:
+    def write(self) -> str:
         """Return the tokens with the translation of their text."""
         words = (token.source for token in self.tokens if token.text)
         source_text = "".join(source for source in words if not source.startswith("<![CDATA["))
         self.escape = make_html_escaper(source_text, ENTITY.findall(self.text))
-        return super().write(translation)
+        return super().write()
 
 
 def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDocument:
@@ -171,19 +171,16 @@ def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDoc
         if any(token.text.strip() for token in span) and (text := HtmlText(span)).text
     }
 
-    def write(translations: Sequence[str]) -> bytes:
-        remaining = iter(translations)
+    def write() -> bytes:
         for token, of_token in groupby(attributes, key=lambda attribute: attribute.token):
-            _fill_attributes(token, of_token, remaining)
+            _fill_attributes(token, of_token)
         out = ["".join(token.source for token in span) for span in spans]
-        for (index, text), translation in zip(texts.items(), remaining, strict=True):
-            if translation not in ("", text.text):
-                out[index] = text.write(translation)
+        for index, text in texts.items():
+            if not text.is_unchanged:
+                out[index] = text.write()
         return source.encode_like_source("".join(out), is_markup=True)
 
-    return ParsedDocument(
-        [*(attribute.text for attribute in attributes), *(text.text for text in texts.values())], write
-    )
+    return ParsedDocument([*attributes, *texts.values()], write)
 
 
 def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:
@@ -281,7 +278,8 @@ def _find_translated_attributes(token: HtmlToken) -> Iterator[TranslatedAttribut
         if value and attribute["name"].lower() in TRANSLATED_ATTRIBUTES:
             text = normalize_html_text(value[1:-1] if value[0] in "\"'" else value)
             if has_translatable_words(unescape_markup(text)):
-                yield TranslatedAttribute(token, *attribute.span("value"), replace_line_breaks(text))
+                start, end = attribute.span("value")
+                yield TranslatedAttribute(replace_line_breaks(text), token=token, start=start, end=end)
 
 
 EPUB_MIMETYPE = b"application/epub+zip"

@@ -53,10 +53,10 @@ class Paragraph(TaggedText):
         nodes = parse_inline(text, link_labels, self.escape_style) if len(text) <= MAX_PARAGRAPH_LENGTH else ()
         super().__init__(nodes, lines[0] + "".join(map("".join, zip(separators, lines[1:], strict=True))))
 
-    def write(self, translation: str) -> str:
+    def write(self) -> str:
         """Return the paragraph with its translation."""
         self.escape = self.escape_style.make_markdown_escaper()
-        text = super().write(translation)
+        text = super().write()
         first, *others = EMPTY_EMPHASIS.sub("", text).replace("\0", "").split("\n")
         out = _escape_block_start(first)
         for line, separator in zip(others, self.separators, strict=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from regard.data.readers.po import convert_to_utf8
@@ -33,18 +33,17 @@ def parse_po(content: bytes) -> ParsedDocument:
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
     file = _read_po_file(content[len(mark) :])
     messages = list(_iterate_untranslated_messages(file))
-    translatable = [line for message in messages for lines in message.texts for line in lines if line.text]
 
-    def write(translations: Sequence[str]) -> bytes:
-        translation_of = dict(zip(map(id, translatable), translations, strict=True))
+    def write() -> bytes:
         for unit, texts in messages:
-            if any(line.text and not translation_of[id(line)] for lines in texts for line in lines):
+            if any(line.text and not line.translation for lines in texts for line in lines):
                 continue
-            forms = ["\n".join(line.fill(translation_of.get(id(line), "")) for line in lines) for lines in texts]
+            forms = ["\n".join(line.fill() for line in lines) for lines in texts]
             unit.target = _make_plural_forms(forms, _count_plural_forms(file)) if unit.hasplural() else forms[0]
         return mark + bytes(file)
 
-    return ParsedDocument([line.text for line in translatable], write)
+    texts = [line for message in messages for lines in message.texts for line in lines if line.text]
+    return ParsedDocument(texts, write)
 
 
 def _read_po_file(content: bytes) -> pofile:

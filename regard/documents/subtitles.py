@@ -100,9 +100,9 @@ class Speech(TaggedText):
         source = "".join(line.speaker_prefix + line.text for line in lines)
         super().__init__(iterate_tagged_nodes(text, TAG_OR_MUSIC_NOTE, to_markup), source, escape)
 
-    def write(self, translation: str) -> str:
+    def write(self) -> str:
         """Return the lines with a translation; a blank one leaves them, since an empty line would end the cue."""
-        text = replace_line_breaks(super().write(translation))
+        text = replace_line_breaks(super().write())
         return _split_into_lines(text, self.lines) if text.strip() else self.source
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regard.documents.base import ParsedDocument
+from regard.documents.base import ParsedDocument, TranslatableText
 from regard.documents.escaping import (
     ENTITY,
     has_translatable_words,
@@ -238,7 +238,7 @@ def strip_placeholder_tags(text: str) -> str:
     return unescape_markup(PLACEHOLDER_TAG.sub("", text))
 
 
-class TaggedText:
+class TaggedText(TranslatableText):
     """Text with numbered tags for the translator, and the conversion of its translation back.
 
     `source` is the part of the file that has the text, and `escape` escapes a translation for the format.
@@ -327,15 +327,15 @@ class TaggedText:
         left, right = self.tag_spaces[number]
         return f"{left}<r{number}/>{right}"
 
-    def fill(self, translation: str) -> str:
-        """Return the part of the file with a translation, or as it is if that is empty or the same as the text."""
-        return self.source if translation in ("", self.text) else self.write(translation)
+    def fill(self) -> str:
+        """Return the part of the file with the translation, or as it is."""
+        return self.source if self.is_unchanged else self.write()
 
-    def write(self, translation: str) -> str:
+    def write(self) -> str:
         """Return the translation as the document has it."""
         kept = frozenset(ENTITY.findall(self.text))
         escape = self.escape or (lambda text: normalize_entities(text, kept))
-        translation = _copy_line_breaks(replace_line_breaks(translation), self.tagged_source)
+        translation = _copy_line_breaks(replace_line_breaks(self.translation), self.tagged_source)
         translation = SPACED_SEPARATOR.sub(self._restore_spaces, self._mark_separators(translation))
         core = self._insert_at_tags(translation, escape)
         if core is None:
@@ -380,12 +380,8 @@ class TaggedText:
 
 def join_parts(parts: Sequence[str | TaggedText], encode: Callable[[str], bytes]) -> ParsedDocument:
     """Build a document of parts to copy and parts that may have words."""
-    translatable = [part for part in parts if not isinstance(part, str) and part.text]
 
-    def write(translations: Sequence[str]) -> bytes:
-        filled = {
-            id(part): part.fill(translation) for part, translation in zip(translatable, translations, strict=True)
-        }
-        return encode("".join(part if isinstance(part, str) else filled.get(id(part), part.source) for part in parts))
+    def write() -> bytes:
+        return encode("".join(part if isinstance(part, str) else part.fill() for part in parts))
 
-    return ParsedDocument([part.text for part in translatable], write)
+    return ParsedDocument([part for part in parts if not isinstance(part, str) and part.text], write)

@@ -47,13 +47,13 @@ def parse_xliff(content: bytes) -> ParsedDocument:
     units = [unit for unit in _iterate_untranslated_units(root) if unit.tagged_text.text]
     has_states = xliff.find_attribute("version") != "1.0"
 
-    def write(translations: Sequence[str]) -> bytes:
-        translated = [pair for pair in zip(units, translations, strict=True) if pair[1]]
-        for _, group in groupby(translated, key=lambda pair: id(pair[0].element)):
-            _fill_target([(unit, unit.tagged_text.write(translation)) for unit, translation in group], has_states)
+    def write() -> bytes:
+        translated = [unit for unit in units if unit.tagged_text.translation]
+        for _, group in groupby(translated, key=lambda unit: id(unit.element)):
+            _fill_target(list(group), has_states)
         return source.encode_like_source(root.serialize(), is_markup=True)
 
-    return ParsedDocument([unit.tagged_text.text for unit in units], write, _find_languages(xliff))
+    return ParsedDocument([unit.tagged_text for unit in units], write, _find_languages(xliff))
 
 
 def _find_languages(xliff: XmlElement) -> tuple[str, str]:
@@ -142,16 +142,16 @@ def _iterate_xliff_nodes(element: XmlElement, depth: int = 0) -> Iterator[Inline
             yield child.make_node()
 
 
-def _fill_target(translated_units: Sequence[tuple[UntranslatedUnit, str]], has_states: bool) -> None:
-    """Write the translations of a unit into its target, which is inserted if missing, and set the states."""
-    element, segments = translated_units[0][0].element, {unit.segment_id for unit, _ in translated_units}
+def _fill_target(units: Sequence[UntranslatedUnit], has_states: bool) -> None:
+    """Write the translations of an element into its target, which is inserted if missing, and set the states."""
+    element, segments = units[0].element, {unit.segment_id for unit in units}
     target = element.find_child("x:target") or _insert_target(element)
     target_segments = _find_segments(target) if segments != {""} else {}
     if not segments <= {"", *target_segments}:
         _insert_segments(target, _copy_segments(element))
         target_segments = _find_segments(target)
-    for unit, translation in translated_units:
-        (target_segments[unit.segment_id] if unit.segment_id else target).replace_content(translation)
+    for unit in units:
+        (target_segments[unit.segment_id] if unit.segment_id else target).replace_content(unit.tagged_text.write())
     if element.name == "x:segment":
         _set_attribute(element, "state", FILLED_STATES["x:segment"])
     elif statuses := _find_trados_segments(element):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from sys import intern  # a document has few different tags, and many of each
@@ -166,11 +166,11 @@ def parse_xml_paragraphs(
     tagged_texts = [(element, TaggedText(iterate_nodes(element))) for element in paragraphs]
     translatable = [(element, tagged_text) for element, tagged_text in tagged_texts if tagged_text.text]
 
-    def write(translations: Sequence[str]) -> bytes:
+    def write() -> bytes:
         # From the end, because inner paragraphs are written before outer ones.
-        for (element, tagged_text), translation in zip(reversed(translatable), reversed(translations), strict=True):
-            if translation not in ("", tagged_text.text):
-                element.replace_content(tagged_text.write(translation))
+        for element, tagged_text in reversed(translatable):
+            if not tagged_text.is_unchanged:
+                element.replace_content(tagged_text.write())
         return encoded.encode_like_source(root.serialize(), is_markup=True)
 
-    return ParsedDocument([tagged_text.text for _, tagged_text in translatable], write)
+    return ParsedDocument([tagged_text for _, tagged_text in translatable], write)
