@@ -20,8 +20,9 @@ import torch
 
 from benchmarks.timing import measure_in_turns
 from regard.data.readers.dispatch import read_all_pairs
+from regard.models.hypothesis import Scorer
 from regard.recipes.recipe import read_recipe
-from regard.search import Hypothesis, Scorer, search
+from regard.search import Hypothesis, search
 from regard.special_tokens import BOS, EOS, PAD
 from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
 from regard.synthetic.translation import write_translation_corpus

@@ -27,7 +27,8 @@ from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks import get_task
 from regard.tasks.base import DevExample, Prediction, Task
 from regard.training import train
-from regard.translate import Translation, evaluate_translator, load, score_alignments
+from regard.translate import Translation, load
+from regard.translate.evaluation import evaluate_translator, score_alignments
 
 MAX_TRANSLATION_SAMPLES = 5
 SAMPLE_LENGTHS = range(6, 13)  # long enough to show something, short enough for a screen

@@ -103,7 +103,8 @@ def _check_directions(forward: Path, backward: Path) -> None:
 
 def _save_best_alignment_head(folder: Path, corpus: Sequence[Pair], gold: Sequence[GoldAlignment] | None) -> None:
     """Rank every layer and head, and write the best one to the run's config."""
-    from regard.translate import load, rank_alignment_heads
+    from regard.translate import load
+    from regard.translate.inspection import rank_alignment_heads
 
     ranked, run = rank_alignment_heads(load(folder), corpus, gold), Run(folder)
     for alignment_head, mutual, aer in ranked:

@@ -135,7 +135,8 @@ def _evaluate_run(
 ) -> tuple[list[str], dict[str, Any]]:
     """Translate the corpus with a run; return the translations and the scores."""
     from regard.evaluate import read_gold_alignments
-    from regard.translate import evaluate_translator, load
+    from regard.translate import load
+    from regard.translate.evaluation import evaluate_translator
 
     links = read_gold_alignments(gold, corpus, gold_first) if gold else None
     result = evaluate_translator(load(*folders), corpus, links, beam)

@@ -19,7 +19,7 @@ from regard.errors import UserError
 from regard.runs import Run
 
 if TYPE_CHECKING:
-    from regard.search import LengthPenalty
+    from regard.models.hypothesis import LengthPenalty
     from regard.translate import Options, Translation
 
 Beam = Annotated[int, Option(min=1, help="Beam size; 1 is greedy search.")]

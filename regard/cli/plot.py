@@ -68,7 +68,7 @@ def plot(
 def _plot_sentence(translator: Translator, translation: Translation, out: Path, heads: bool, steps: bool) -> None:
     """Draw one translation as a heat map, as steps, as heads or as an animation."""
     from regard import plot
-    from regard.translate import compute_attention_by_head, trace_decoding
+    from regard.translate.inspection import compute_attention_by_head, trace_decoding
 
     source_ids, target_ids = translator.encode_pair(translation.source, translation.text)
     if out.suffix.lower() == ".gif":

@@ -28,7 +28,8 @@ from regard.errors import UserError
 from regard.paths import format_json
 
 if TYPE_CHECKING:
-    from regard.translate import Alignment, Translation
+    from regard.translate import Translation
+    from regard.translate.word_alignment import Alignment
 
 
 LINES_PER_CHUNK = 512  # lines that are sorted by length together
@@ -123,7 +124,7 @@ class TranslationCounts(Counter[str]):
 
     def iterate_warnings(self) -> Iterator[str]:
         """Yield a warning for unaligned tags and untranslated sentences."""
-        from regard.translate import describe_unaligned_tags, describe_untranslated
+        from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
 
         if self["with unaligned tags"]:
             yield describe_unaligned_tags(self["with unaligned tags"], self["total"])
@@ -206,7 +207,7 @@ UNSUPPORTED_BINARY_SUFFIXES = (  # and RTF, which has no lines of plain text eit
 
 def find_document(files: Sequence[Path]) -> Path | None:
     """Return the file if it is a document, None if files are lines of text; raise UserError for unsupported formats."""
-    from regard.documents import DOCUMENT_EXTENSIONS
+    from regard.documents.document import DOCUMENT_EXTENSIONS
 
     documents = []
     for file in files:
@@ -241,7 +242,8 @@ def write_translated_document(
     path: Path, translate_chunks: TranslateChunks, languages: tuple[str | None, str | None]
 ) -> None:
     """Translate a document to standard output; raise UserError if it declares other languages."""
-    from regard.documents import ZIP_PARSERS, translate_document
+    from regard.documents import translate_document
+    from regard.documents.document import ZIP_PARSERS
 
     if path.suffix.lower() in ZIP_PARSERS and sys.stdout.isatty():
         raise UserError(f"{path} is binary; redirect the output to a file: > {path.stem}-2{path.suffix}")

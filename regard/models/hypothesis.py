@@ -33,10 +33,10 @@ class SearchOptions:
 
     - `beam`: hypotheses per source; 1 is greedy search.
     - `max_length`, `min_length`: target tokens, EOS included; without `max_length` see `max_lengths`.
-    - `length_penalty`, `coverage_penalty`: see `regard.search.Scorer`.
+    - `length_penalty`, `coverage_penalty`: see `Scorer`.
     - `no_repeat`: no n-gram of this length occurs twice in a target.
     - `forbid`: token sequences that no target contains.
-    - `constraints`: callables like `regard.search.Constraint`.
+    - `constraints`: callables like `regard.search.constraints.Constraint`.
     - `attention`: False saves time if the attention of the hypotheses is not needed.
     """
 

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from regard.evaluate import LengthGroup
+from regard.models.hypothesis import Floats
 from regard.plot import AttentionOverlay, PredictedSeries
 from regard.runs import Run
-from regard.search import Floats
 from regard.tasks.base import DevExample, Prediction
 from regard.translate import Translation
 

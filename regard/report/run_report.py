@@ -8,6 +8,7 @@ from typing import Any
 
 from regard.evaluate import LengthGroup, bleu_by_length
 from regard.evaluate.translation_metrics import choose_selection_metric
+from regard.models.hypothesis import Floats
 from regard.plot import plot_heatmap, plot_predicted_series, write_figure
 from regard.recipes.recipe import RunConfig
 from regard.report.html import (
@@ -24,11 +25,11 @@ from regard.report.html import (
 )
 from regard.runs import Run
 from regard.runs.summary import summarize_run
-from regard.search import Floats
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.tasks import get_task
 from regard.tasks.base import DevExample, Predictor
-from regard.translate import Translation, Translator, compute_attention_by_head
+from regard.translate import Translation, Translator
+from regard.translate.inspection import compute_attention_by_head
 
 SAMPLES = 5
 MAX_BLEU_SENTENCES = 200  # dev sentences translated for BLEU by length

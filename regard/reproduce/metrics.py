@@ -19,14 +19,14 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.series import read_series
 from regard.data.readers.text import Pair
 from regard.evaluate import GoldAlignment, bleu, bleu_by_length, read_gold_alignments
+from regard.models.hypothesis import Floats
 from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec
 from regard.reproduce.throughput import make_batches, measure_decoding_speed, measure_training_speed
 from regard.runs import Run
-from regard.search import Floats
 from regard.special_tokens import PAD
 from regard.training import TrainingSettings
-from regard.translate import Translator, load, score_alignments
-from regard.translate.evaluation import compute_perplexity_and_accuracy
+from regard.translate import Translator, load
+from regard.translate.evaluation import compute_perplexity_and_accuracy, score_alignments
 
 if TYPE_CHECKING:
     from regard.reproduce.workspace import Workspace

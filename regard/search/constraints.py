@@ -17,15 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.models.hypothesis import SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from regard.search.beam import Selection, SentenceState
-
-
-class UnsatisfiableConstraintError(ValueError):
-    """No target can meet all constraints."""
 
 
 class Constraint(Protocol):
@@ -205,19 +202,15 @@ def find_max_lengths(
     prefixes: Sequence[Sequence[int]],
     phrases: Sequence[Sequence[Phrase]],
 ) -> list[int]:
-    """Return the length limit of each target; raise UnsatisfiableConstraintError if its constraints do not fit."""
+    """Return the length limit of each target; raise UserError if its constraints do not fit."""
     given = list(zip(prefixes, phrases, strict=True))
     forced = [len(prefix) + sum(len(phrase.tokens) for phrase in own_phrases) for prefix, own_phrases in given]
     limits = options.max_lengths(source_lengths, forced)
     for (prefix, own_phrases), limit in zip(given, limits, strict=True):
         if own_phrases and (needed := min_length_with_phrases(prefix, own_phrases)) >= limit:
-            raise UnsatisfiableConstraintError(
-                f"{needed} tokens to force do not fit, with EOS, into max_length {limit}"
-            )
+            raise UserError(f"{needed} tokens to force do not fit, with EOS, into max_length {limit}")
         if len(prefix) >= limit:
-            raise UnsatisfiableConstraintError(
-                f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}"
-            )
+            raise UserError(f"a prefix of {len(prefix)} tokens leaves no room for EOS within max_length {limit}")
     return limits
 
 

@@ -42,7 +42,8 @@ from regard.serve.language import (
 from regard.serve.metrics import Metrics, log_event
 from regard.serve.settings import Settings
 from regard.tasks import get_task
-from regard.translate import Alignment, Options, Translation
+from regard.translate import Options, Translation
+from regard.translate.word_alignment import Alignment
 
 T = TypeVar("T")
 

@@ -32,12 +32,12 @@ from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate import ConfusionMatrix
 from regard.models import log_probs
 from regard.models.classifier import ClassifierSettings
+from regard.models.hypothesis import Floats
 from regard.models.plugins import import_plugins
 from regard.models.registry import MODELS
 from regard.plot import WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
-from regard.search import Floats
 from regard.synthetic.classification import write_classification_corpus
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (

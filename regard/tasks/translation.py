@@ -44,7 +44,8 @@ from regard.tasks.base import (
 )
 from regard.tasks.batched_inference import map_batches, map_batches_in_order
 from regard.tokenizers import TextSettings, Tokenizers, save_tokenizers
-from regard.translate import Translator, choose_alignment_head, load
+from regard.translate import Translator, load
+from regard.translate.inspection import choose_alignment_head
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

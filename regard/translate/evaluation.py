@@ -15,7 +15,7 @@ from regard.evaluate import (
     compute_alignment_score,
     score_translations,
 )
-from regard.search import ScoredTarget
+from regard.search.scoring import ScoredTarget
 from regard.translate.segmentation import Translation
 from regard.translate.translator import Translator
 from regard.translate.word_alignment import Alignment

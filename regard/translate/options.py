@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.search import Constraint, Floats, LengthPenalty, Phrase, SearchOptions
+from regard.models.hypothesis import Floats, LengthPenalty, SearchOptions
+from regard.search.constraints import Constraint, Phrase
 from regard.special_tokens import SPECIAL_TOKENS, UNK
 from regard.tokenizers import Tokenizer, Tokenizers
 
@@ -190,7 +191,7 @@ class ForbiddenWords:
         self.word_end_ids = torch.tensor(sorted(range(tokenizer.vocab_size) if ends is None else ends))
 
     def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
-        """See `regard.search.Constraint`."""
+        """See `regard.search.constraints.Constraint`."""
         forbidden_rows = [
             row for row, ids in enumerate(written[:, -MAX_TAIL_TOKENS:].tolist()) if self.ends_in_forbidden(ids)
         ]
@@ -212,7 +213,7 @@ class ForbiddenPhrases:
         self.longest = max(map(len, phrases))
 
     def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
-        """See `regard.search.Constraint`."""
+        """See `regard.search.constraints.Constraint`."""
         for row, ids in enumerate(written[:, -self.longest :].tolist()):
             for *before, last in self.phrases:
                 tail = ids[-len(before) :]

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from regard.evaluate import Link
-from regard.search import Floats, Phrase
+from regard.models.hypothesis import Floats
+from regard.search.constraints import Phrase
 from regard.translate.word_alignment import Alignment
 
 LINE_BREAK = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")

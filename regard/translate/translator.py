@@ -20,7 +20,8 @@ from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.recipes.recipe import DEFAULT_TASK, get_task_name
 from regard.runs import Run, choose_inference_device
-from regard.search import BeamSearch, Hypothesis, ScoredTarget, SearchOptions, score_targets
+from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets
+from regard.search.scoring import ScoredTarget
 from regard.special_tokens import EOS
 from regard.tokenizers import Tokenizers
 from regard.tokenizers.sentence_splitter import split_sentences

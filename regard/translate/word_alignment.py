@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.evaluate import Link
-from regard.search import Floats
+from regard.models.hypothesis import Floats
 
 
 class Alignment(NamedTuple):

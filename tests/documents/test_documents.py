@@ -28,15 +28,9 @@ from odf import opendocument, teletype
 from odf import text as odf_text
 from support.archives import make_zip
 
-from regard.documents import (
-    DOCUMENT_EXTENSIONS,
-    DocumentError,
-    DocumentLimits,
-    base,
-    list_supported_extensions,
-    translate_document,
-)
+from regard.documents import DocumentError, DocumentLimits, base, translate_document
 from regard.documents.base import MIN_UNPACKED_LIMIT
+from regard.documents.document import DOCUMENT_EXTENSIONS, list_supported_extensions
 from regard.errors import UserError
 from regard.serve.routes.documents import MAX_TAGS
 from regard.translate import markup, tag_projection

@@ -19,19 +19,11 @@ from torch import Tensor
 
 from regard.models import Seq2Seq, build
 from regard.models.decoder_state import select
-from regard.search import (
-    BeamSearch,
-    Hypothesis,
-    Phrase,
-    Scorer,
-    SearchOptions,
-    sample,
-    score_targets,
-    search,
-    search_with_trace,
-)
+from regard.models.hypothesis import Scorer
+from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, score_targets, search
 from regard.search.beam import TopKSelector
-from regard.search.constraints import PhraseProgress, min_length_with_phrases
+from regard.search.constraints import Phrase, PhraseProgress, min_length_with_phrases
+from regard.search.trace import search_with_trace
 from regard.special_tokens import BOS, EOS, PAD
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base"]

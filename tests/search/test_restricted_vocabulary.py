@@ -14,7 +14,8 @@ import torch
 from regard.fast.decoding.shortlist import restrict_vocabulary
 from regard.models import Seq2Seq, build
 from regard.models.base import Decoder
-from regard.search import Phrase, search, search_restricted
+from regard.search import search, search_restricted
+from regard.search.constraints import Phrase
 from regard.special_tokens import BOS, EOS, PAD, UNK
 
 VOCABULARY, SHORTLIST = 30, [5, 9, 14, 20, 29]

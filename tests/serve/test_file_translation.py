@@ -15,7 +15,8 @@ import httpx
 import pytest
 from support.server import Client, ask_in_process, serve_in_thread
 
-from regard.documents import DOCUMENT_EXTENSIONS, strip_placeholder_tags
+from regard.documents.document import DOCUMENT_EXTENSIONS
+from regard.documents.tagged_text import strip_placeholder_tags
 from regard.runs import Run
 from regard.serve.service import Service
 from regard.serve.settings import Settings

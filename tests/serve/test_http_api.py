@@ -27,7 +27,8 @@ from regard.serve.routes.inspect import describe_model
 from regard.serve.routes.libretranslate import make_response
 from regard.serve.service import compose_translations
 from regard.serve.settings import Settings
-from regard.translate import Translation, Translator, describe_unaligned_tags, load
+from regard.translate import Translation, Translator, load
+from regard.translate.segmentation import describe_unaligned_tags
 
 
 @pytest.fixture(scope="module")

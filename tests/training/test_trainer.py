@@ -60,7 +60,9 @@ from regard.training.device import build_autocast
 from regard.training.distributed import DistributedContext, choose_local_gpu
 from regard.training.lr_finder import sweep_learning_rates
 from regard.training.trainer import StopSignals
-from regard.translate import choose_alignment_head, load, score_alignments
+from regard.translate import load
+from regard.translate.evaluation import score_alignments
+from regard.translate.inspection import choose_alignment_head
 
 TORCH_INIT = {"model.initialisation": "torch"}
 # Overrides with which a recipe learns in 24 updates: a recurrent model, a Transformer, then others (slow).

@@ -12,7 +12,8 @@ from support.training import train_tiny
 
 from regard.runs import Run
 from regard.serve.settings import Settings
-from regard.translate import load, trace_decoding
+from regard.translate import load
+from regard.translate.inspection import trace_decoding
 
 TEXT = "the old house"
 

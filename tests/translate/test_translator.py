@@ -25,7 +25,9 @@ from regard.runs import Run
 from regard.special_tokens import SPECIAL_TOKENS
 from regard.tokenizers import WordTokenizer
 from regard.training import train
-from regard.translate import Translator, evaluate_translator, load, rank_alignment_heads
+from regard.translate import Translator, load
+from regard.translate.evaluation import evaluate_translator
+from regard.translate.inspection import rank_alignment_heads
 from regard.translate.options import ForbiddenWords, compile_forbidden, replace_unknown
 from regard.translate.translator import STREAM_CHUNK_SIZE, stream_words
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.search import Floats
+from regard.models.hypothesis import Floats
 from regard.translate.inspection import count_mutual_links
 from regard.translate.word_alignment import TokenizedWords, align_words, find_argmax_links
 

@@ -14,7 +14,9 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from regard.documents import DOCUMENT_EXTENSIONS, DocumentLimits, strip_placeholder_tags
+from regard.documents import DocumentLimits
+from regard.documents.document import DOCUMENT_EXTENSIONS
+from regard.documents.tagged_text import strip_placeholder_tags
 from regard.serve.access.api_keys import ApiKey
 from regard.serve.access.rate_limit import count_requests
 from regard.serve.engine.thread_pool import run_in_loop
@@ -23,7 +25,8 @@ from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import describe_request
 from regard.serve.language import AUTO, public_code
 from regard.serve.service import Service
-from regard.translate import Options, describe_unaligned_tags, describe_untranslated
+from regard.translate import Options
+from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
 
 TEXTS_AT_ONCE = 100  # texts of a document that wait together
 MAX_STRIPPED = 50  # times the limit: of longer texts, the length without tags is not computed

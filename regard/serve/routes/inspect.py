@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
-from regard.search import PartialHypothesis, search_with_trace
+from regard.search.trace import PartialHypothesis, search_with_trace
 from regard.serve.engine.models import TranslationModel, describe_run, summarize_served_run
 from regard.serve.engine.thread_pool import BoundedThreadPool, pause_between
 from regard.serve.http import schemas
@@ -24,7 +24,8 @@ from regard.serve.language import AUTO, display_name, public_code
 from regard.serve.service import Service
 from regard.special_tokens import EOS
 from regard.tokenizers import Tokenizer
-from regard.translate import Options, compute_attention_by_head, trace_decoding
+from regard.translate import Options
+from regard.translate.inspection import compute_attention_by_head, trace_decoding
 from regard.translate.translator import StreamedWord, stream_words
 
 MAX_CHARACTERS = 400  # of a text that is inspected

@@ -11,14 +11,15 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from regard.documents import list_supported_extensions
+from regard.documents.document import list_supported_extensions
 from regard.serve.engine.models import TranslationModel
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import describe_request, encode_json, round_weights
 from regard.serve.language import AUTO, Detection, display_name, public_code
 from regard.serve.service import Service, find_texts_with_letters
-from regard.translate import Options, Translation, describe_unaligned_tags, describe_untranslated
+from regard.translate import Options, Translation
+from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
 
 FORMATS = ("text", "html")
 MAX_WEIGHTS = 500**2  # of alignments in one response

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.errors import UserError, format_suggestion, to_single_line
-from regard.search import Floats
+from regard.models.hypothesis import Floats
 from regard.tasks.captioning.backbone import Backbone, Precision
 from regard.tasks.captioning.image_files import Pixels
 

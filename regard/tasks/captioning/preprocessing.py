@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from regard.errors import UserError
-from regard.search import Floats
+from regard.models.hypothesis import Floats
 from regard.tasks.captioning.backbone import Backbone, CropWindow
 from regard.tasks.captioning.feature_extractor import rebuild_feature_extractor
 from regard.tasks.captioning.image_files import Array, ImageFile, Pixels, import_pillow, is_image_array

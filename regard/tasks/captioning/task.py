@@ -24,10 +24,11 @@ from regard.evaluate.translation_metrics import (
     warn_about_bleu,
 )
 from regard.models import Seq2Seq
+from regard.models.hypothesis import Floats
 from regard.plot import AttentionOverlay, WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
-from regard.search import Floats, Hypothesis, search
+from regard.search import Hypothesis, search
 from regard.synthetic.captioning import write_captioning_corpus
 from regard.synthetic.corpus import SyntheticCorpus
 from regard.tasks.base import (

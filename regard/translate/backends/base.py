@@ -10,7 +10,8 @@ from regard.console import log_message
 from regard.errors import UserError
 from regard.fast.decoding import int8_model
 from regard.fast.eligibility import fast_paths_enabled
-from regard.search import Hypothesis, SearchModel
+from regard.search import Hypothesis
+from regard.search.ensemble import SearchModel
 from regard.translate.backends import AUTO, CTRANSLATE2, ENGINES, FP32, INT8, ONNX, PRECISIONS, SHORTLIST, TORCH
 from regard.translate.backends.ctranslate2 import find_ctranslate2_backend
 from regard.translate.backends.exports import (

@@ -21,7 +21,7 @@ import torch
 from regard.console import log_message
 from regard.errors import UserError
 from regard.fast.decoding import int8_model
-from regard.search import Hypothesis, Scorer, SearchOptions
+from regard.models.hypothesis import Hypothesis, Scorer, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
 from regard.translate.backends import CTRANSLATE2, FP32, INT8
 from regard.translate.backends.exports import (

@@ -20,8 +20,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.data.dataset import Indices
 from regard.data.loader import split_by_tokens
-from regard.errors import UserError
-from regard.search import Hypothesis, SearchModel, UnsatisfiableConstraintError, sample, search, search_restricted
+from regard.search import Hypothesis, sample, search, search_restricted
+from regard.search.ensemble import SearchModel
 from regard.special_tokens import EOS, PAD
 from regard.translate.options import CompiledOptions
 from regard.translate.segmentation import EncodedSegment
@@ -85,10 +85,7 @@ class TorchBackend:
         if self.shortlist is not None and not compiled.constraints:
             run_search = partial(search_restricted, self.shortlist.find_allowed_targets(source.flatten().tolist()))
         prefix, force = [segment.prefix_ids for segment in segments], [segment.forced_phrases for segment in segments]
-        try:
-            return run_search(models, source, lengths, search_options, prefix=prefix, force=force)
-        except UnsatisfiableConstraintError as error:
-            raise UserError(str(error)) from error
+        return run_search(models, source, lengths, search_options, prefix=prefix, force=force)
 
 
 def make_batch(
