@@ -918,18 +918,17 @@ def test_search_kernels_choose_like_the_plain_operations(sizes: tuple[int, int, 
 
     A, W, V = sizes
 
-    def run_search(scan: Any, choose: Any) -> list[torch.Tensor]:
+    def run_search(parts: Any) -> list[torch.Tensor]:
         torch.manual_seed(0)
         state = make_beam_state(A, W, taken, lambda *shape: torch.randn(*shape, device="cuda"))
         logits = 4 * torch.randn(A * W, V, device="cuda")
         logits[:, EOS] += 6
         for number in range(CHUNK_STEPS):
-            choose(state, scan(logits.roll(number, 0), state, number), number)
+            parts.beam_update(state, parts.logits_topk(logits.roll(number, 0), state, number), number)
         log_probs = state.steps[:, 0].view(torch.float32)
         return [state.done, state.num_ended, state.scores, state.tokens, state.rows, log_probs, state.steps[:, 1:]]
 
-    found = run_search(decoding_ops_triton.logits_topk, decoding_ops_triton.beam_update)
-    expected = run_search(decoding_ops.logits_topk, decoding_ops.beam_update)
+    found, expected = run_search(decoding_ops_triton.TRITON_OPS), run_search(decoding_ops.TORCH_OPS)
     log_probs = expected[5]
     real = log_probs > -torch.inf
     for one, other in zip(found[:3], expected[:3], strict=True):

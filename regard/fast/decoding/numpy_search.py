@@ -229,12 +229,14 @@ class ActiveSentences:
         self.num_completed: IntArray = np.zeros(sentences, np.int64)
         self.completed_scores = np.full((sentences, width), -np.inf)  # of those that have ended
 
-    def select_candidates(self, log_probs: Tensor, step: int) -> tuple[RealArray, IntArray, IntArray]:
-        """Return log-probabilities, parents and tokens (A, W) of the best continuations, as many as have not ended."""
+    def select_candidates(self, values: RealArray, tokens: IntArray) -> tuple[RealArray, IntArray, IntArray]:
+        """Return log-probabilities, parents and tokens (A, W) of the best continuations, as many as have not ended.
+
+        `values` are the log-probabilities of some tokens (A·W, n) of each row.
+        """
         A, W = self.beam_log_probs.shape
-        values, tokens = _masked_topk(log_probs, W, step < self.request.min_length)
         candidate_log_probs = (self.beam_log_probs[..., None] + values.reshape(A, W, -1)).reshape(A, -1)
-        if W == 1:
+        if candidate_log_probs.shape[1] == 1:
             return candidate_log_probs, np.zeros((A, 1), np.int64), tokens
         candidate_log_probs, indices = (part.numpy() for part in torch.from_numpy(candidate_log_probs).topk(W, -1))
         if self.num_completed.any():
@@ -293,7 +295,8 @@ def beam_search_numpy(
         while True:
             log_probs, states, attention = models.step(states, newest, source.shape[1] if request.attention else None)
             step += 1
-            candidate_log_probs, parents, tokens = active.select_candidates(log_probs, step)
+            candidates = _masked_topk(log_probs, width, step < request.min_length)
+            candidate_log_probs, parents, tokens = active.select_candidates(*candidates)
             if np.isnan(candidate_log_probs).any():
                 raise make_nan_error(step)
             record_step(trace, active.sentence_ids, (candidate_log_probs, parents, tokens), attention)
