@@ -132,13 +132,13 @@ def test_device_computes_the_next_chunk_while_the_last_is_read(
 
 
 def test_device_search_goes_on_without_finished_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
-    add = SearchTrace.add_chunk
+    add = SearchTrace.add_steps
 
-    def all_but_one(trace: SearchTrace, raw_trace: Any, attention: Any, sentence_ids: Any) -> None:
-        add(trace, raw_trace, attention, sentence_ids)
+    def all_but_one(trace: SearchTrace, *given: Any) -> None:
+        add(trace, *given)
         trace.done[1:] = 1
 
-    monkeypatch.setattr(SearchTrace, "add_chunk", all_but_one)
+    monkeypatch.setattr(SearchTrace, "add_steps", all_but_one)
     sizes: list[int] = []
     advance = SearchWorkspace.advance
     monkeypatch.setattr(SearchWorkspace, "advance", lambda one: sizes.append(one.size.sentences) or advance(one))  # type: ignore[func-returns-value]

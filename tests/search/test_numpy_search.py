@@ -17,7 +17,7 @@ from support.search import LENGTH_OPTIONS, assert_same_hypotheses, make_sources,
 from torch import Tensor, nn
 
 from regard.fast import accelerate
-from regard.fast.decoding.numpy_search import MAX_TARGET_LENGTH, SearchTrace, record_step
+from regard.fast.decoding.numpy_search import MAX_TARGET_LENGTH, SearchTrace
 from regard.models import Seq2Seq, build
 from regard.search import BeamSearch, Hypothesis, SearchOptions, search
 from regard.search.beam import find_fast_search_obstacle
@@ -167,10 +167,10 @@ def test_search_and_decoder_do_not_overwrite_each_others_tensors(table: Tensor, 
 
 
 def test_attention_of_finished_sentences_is_not_stored() -> None:
-    record = SearchTrace(100, 2, 50)
+    record = SearchTrace(100, 2)
     for who in (np.arange(100), np.array([7])):
-        chosen = (np.zeros((len(who), 2)), *np.zeros((2, len(who), 2), np.int64))
-        record_step(record, who, chosen, torch.ones(2 * len(who), 50))
+        steps = np.zeros((3, 1, len(who), 2), np.int64)
+        record.add_steps(who, list(steps), np.ones((1, len(who), 2, 50), np.float32))
     assert [one.weights.shape for one in record.attention] == [(1, 100, 2, 50), (1, 1, 2, 50)]
 
 

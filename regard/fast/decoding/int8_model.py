@@ -269,7 +269,7 @@ class GreedySearch:
         self.rows = torch.stack((torch.arange(rows), torch.full((rows,), BOS), *torch.zeros(2, rows, dtype=torch.long)))
         self.log_probs = torch.zeros(rows, dtype=torch.float32)
         self.logits = torch.empty(rows, decoder.output.out_features, dtype=torch.float32)
-        self.trace = SearchTrace(rows, 1, places)
+        self.trace = SearchTrace(rows, 1)
 
     def run(self) -> list[list[Hypothesis]]:
         """Return the hypothesis of each source."""
@@ -304,7 +304,10 @@ class GreedySearch:
         decoder.kernels.int8_greedy(
             decoder.stack, self.words, *shared_arguments, active_rows, outputs, GREEDY_CHUNK, workspace.data_ptr()
         )
-        self._record_steps(tokens, log_probs, attention, self.words.used - before)
+        steps = self.words.used - before
+        chosen = [part[:steps, :, None].numpy() for part in (log_probs, torch.zeros_like(tokens), tokens)]
+        weights = None if attention is None else attention[:steps, :, None].numpy()
+        self.trace.add_steps(np.arange(rows), chosen, weights)
 
     def _grow_cache(self, positions: int) -> None:
         """Enlarge the KV cache for so many positions."""
@@ -324,13 +327,6 @@ class GreedySearch:
             _pointer_or_none(self.decoder.words),
         )
         return SearchLimitsStruct(self.request.min_length, *places)
-
-    def _record_steps(self, tokens: Tensor, log_probs: Tensor, attention: Tensor | None, steps: int) -> None:
-        """Add the tokens of these steps to the trace."""
-        self.trace.tokens.append(tokens[:steps, :, None].numpy())
-        self.trace.log_probs.append(log_probs[:steps, :, None].numpy())
-        if attention is not None:
-            self.trace.add_attention(attention[:steps, :, None].numpy(), np.arange(len(attention[0])))
 
 
 def _pointer_or_none(part: Tensor | None) -> int | None:

@@ -8,7 +8,6 @@ shared with the device search and the int8 search.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,65 +36,48 @@ class SearchRequest(NamedTuple):
     source_lengths: Sequence[int]  # per sentence
 
 
-Ints = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.signedinteger[Any]]
+IntArray = npt.NDArray[np.int64]
+RealArray = npt.NDArray[Any]  # in the precision that log-probabilities have
 
 
 class AttentionChunk(NamedTuple):
     """Attention of the rows of some sentences in consecutive steps."""
 
-    sentence_index: npt.NDArray[np.int64]  # of each sentence in `weights`
+    sentence_index: IntArray  # of each sentence in `weights`
     weights: Floats  # (steps, A, W, S)
 
 
-@dataclass
 class SearchTrace:
-    """Choices of each step, for each sentence and row; rows are numbered within their sentence.
+    """Choices of each step, for each sentence and row; rows are numbered within their sentence."""
 
-    It grows by chunks of T steps.
-    """
+    def __init__(self, sentences: int, width: int) -> None:
+        self.sentences, self.width = sentences, width
+        self.chunks: list[Sequence[RealArray]] = []  # log-probabilities, parents and tokens (T, A, W)
+        self.attention: list[AttentionChunk] = []
+        self.done: Ints = np.zeros(sentences, np.int32)  # the last step of each sentence
 
-    sentences: int
-    width: int
-    source: int
-    log_probs: list[Any] = field(default_factory=list)  # per chunk: (T, A, W)
-    parents: list[Any] = field(default_factory=list)
-    tokens: list[Any] = field(default_factory=list)
-    attention: list[AttentionChunk] = field(default_factory=list)
-    done: Ints = field(init=False)  # (A,), the last step of each sentence
+    def add_steps(self, sentence_ids: IntArray, steps: Sequence[RealArray], attention: Floats | None) -> None:
+        """Add T steps of the sentences with these ids; the others are done.
 
-    def __post_init__(self) -> None:
-        self.done = np.zeros(self.sentences, np.int32)
-
-    def add_chunk(self, raw_trace: Ints, attention: Floats | None, sentence_ids: npt.NDArray[np.int64]) -> None:
-        """Add a chunk of the device search for the sentences with these ids; the others are done."""
-        W, count = self.width, len(sentence_ids)
-        size = (len(raw_trace)) // (CHUNK_STEPS * 3 * W + 1)
-        steps = raw_trace[:-size].reshape(CHUNK_STEPS, 3, size, W)[:, :, :count]
-        all_steps = np.array(steps.transpose(1, 0, 2, 3))  # a copy: the next chunk overwrites the buffer
-        if count < self.sentences:
-            active_steps, all_steps = all_steps, np.zeros((3, CHUNK_STEPS, self.sentences, W), np.int32)
-            all_steps[:, :, sentence_ids] = active_steps
-        log_probs, parents, tokens = all_steps
-        self.log_probs.append(log_probs.view(np.float32))
-        self.parents.append(parents)
-        self.tokens.append(tokens)
-        self.done[sentence_ids] = raw_trace[-size:][:count]
+        Args:
+            steps: log-probabilities, parents and tokens (T, A, W).
+            attention: (T, A, W, S) or None.
+        """
+        if len(sentence_ids) < self.sentences:
+            active, steps = steps, [np.zeros((len(part), self.sentences, self.width), part.dtype) for part in steps]
+            for target, part in zip(steps, active, strict=True):
+                target[:, sentence_ids] = part
+        self.chunks.append(steps)
         if attention is not None:
-            self.add_attention(
-                np.array(attention.reshape(CHUNK_STEPS, -1, W, attention.shape[-1])[:, :count, :, : self.source]),
-                sentence_ids,
-            )
-
-    def add_attention(self, weights: Floats, sentence_ids: npt.NDArray[np.int64]) -> None:
-        """Add attention (T, A, W, S) of the sentences with these ids."""
-        sentence_index = np.zeros(self.sentences, np.int64)
-        sentence_index[sentence_ids] = np.arange(len(sentence_ids))
-        self.attention.append(AttentionChunk(sentence_index, weights))
+            sentence_index = np.zeros(self.sentences, np.int64)
+            sentence_index[sentence_ids] = np.arange(len(sentence_ids))
+            self.attention.append(AttentionChunk(sentence_index, attention))
 
 
 def find_best_hypotheses(trace: SearchTrace, request: SearchRequest) -> list[list[Hypothesis]]:
     """Return the `n_best` hypotheses of each sentence, best first; truncated ones only if none ended."""
-    log_probs, tokens = np.concatenate(trace.log_probs), np.concatenate(trace.tokens)
+    log_probs, parents, tokens = map(np.concatenate, zip(*trace.chunks, strict=True))
     steps = np.arange(1, len(tokens) + 1)[:, None, None]
     searched = steps <= trace.done[:, None]
     is_nan = np.isnan(log_probs) & searched
@@ -106,10 +88,20 @@ def find_best_hypotheses(trace: SearchTrace, request: SearchRequest) -> list[lis
     has_none = ~ended.any((0, 2))
     is_truncated = is_open & has_none[:, None] & (steps == np.array(request.max_lengths)[:, None])
     end_points = _select_best(np.stack((ended | is_truncated).nonzero(), 1), log_probs, request)
-    return _backtrace(trace, end_points, log_probs, tokens, request)
+    token_paths, row_paths = _trace_tokens(end_points, parents, tokens)
+    final_log_probs = log_probs[tuple(end_points.T)].astype(np.float64).tolist()
+    hypotheses: list[list[Hypothesis]] = [[] for _ in range(trace.sentences)]
+    paths = zip(end_points.tolist(), token_paths.T.tolist(), row_paths.T, final_log_probs, strict=True)
+    for (step, sentence, _), token_path, row_path, log_prob in paths:
+        end, attention = step + 1, None
+        if trace.attention:
+            attention = _attention_along_path(trace, sentence, row_path[:end], request.source_lengths[sentence])
+        score = log_prob / request.length_divisors[end]
+        hypotheses[sentence].append(Hypothesis(token_path[:end], log_prob, score, attention))
+    return hypotheses
 
 
-def _select_best(end_points: npt.NDArray[np.int64], log_probs: Floats, request: SearchRequest) -> npt.NDArray[np.int64]:
+def _select_best(end_points: IntArray, log_probs: Floats, request: SearchRequest) -> IntArray:
     """Select the best ends of each sentence from (step, sentence, row) (n, 3); among equals the first."""
     step, sentence, _ = end_points.T
     scores = log_probs[tuple(end_points.T)].astype(np.float64) / np.array(request.length_divisors)[step + 1]
@@ -119,41 +111,7 @@ def _select_best(end_points: npt.NDArray[np.int64], log_probs: Floats, request: 
     return end_points[np.arange(len(end_points)) - first < request.n_best]
 
 
-def _backtrace(
-    trace: SearchTrace, end_points: npt.NDArray[np.int64], log_probs: Floats, tokens: Ints, request: SearchRequest
-) -> list[list[Hypothesis]]:
-    """Follow backpointers from the end of each hypothesis to its beginning, for all at once."""
-    steps, rows = len(tokens), trace.sentences * trace.width
-    token_paths, row_paths = _trace_tokens(trace, end_points, tokens.reshape(steps, rows))
-    sentence, ends = end_points[:, 1].tolist(), (end_points[:, 0] + 1).tolist()
-    token_lists = token_paths.T.tolist()
-    for path, end in zip(token_lists, ends, strict=True):
-        del path[end:]
-    attention = _trace_attention(trace, row_paths, sentence, ends, request.source_lengths)
-    final_log_probs = log_probs[tuple(end_points.T)].astype(np.float64)
-    scores = final_log_probs / np.array(request.length_divisors)[ends]
-    hypotheses: list[list[Hypothesis]] = [[] for _ in range(trace.sentences)]
-    for sentence_id, hypothesis in zip(
-        sentence, map(Hypothesis, token_lists, final_log_probs.tolist(), scores.tolist(), attention), strict=True
-    ):
-        hypotheses[sentence_id].append(hypothesis)
-    return hypotheses
-
-
-def _trace_attention(
-    trace: SearchTrace, row_paths: npt.NDArray[np.int64], sentence: list[int], ends: list[int], lengths: Sequence[int]
-) -> Sequence[Floats | None]:
-    """Return the attention of each hypothesis, (tokens, source length), or None."""
-    if not trace.attention:
-        return [None] * len(sentence)
-    paths = zip(sentence, ends, row_paths.T, strict=True)
-    return [
-        _attention_along_path(trace, sentence_id, row_path[:end] - sentence_id * trace.width, lengths[sentence_id])
-        for sentence_id, end, row_path in paths
-    ]
-
-
-def _attention_along_path(trace: SearchTrace, sentence: int, row_path: npt.NDArray[np.int64], length: int) -> Floats:
+def _attention_along_path(trace: SearchTrace, sentence: int, row_path: IntArray, length: int) -> Floats:
     """Return the attention of the rows of a path, one per step."""
     parts, start = [], 0
     for sentence_index, weights in trace.attention:
@@ -165,30 +123,25 @@ def _attention_along_path(trace: SearchTrace, sentence: int, row_path: npt.NDArr
     return np.concatenate(parts)
 
 
-def _trace_tokens(
-    trace: SearchTrace, end_points: npt.NDArray[np.int64], tokens: Ints
-) -> tuple[Ints, npt.NDArray[np.int64]]:
-    """Return the tokens of each hypothesis (steps, n), and the rows that chose them."""
+def _trace_tokens(end_points: IntArray, parents: Ints, tokens: Ints) -> tuple[Ints, IntArray]:
+    """Follow backpointers (T, A, W) from the end of each hypothesis to its beginning, for all at once.
+
+    Returns:
+        the tokens of each hypothesis (T, n), and the rows that chose them.
+    """
     step, sentence, row = end_points.T
-    first_row = sentence * trace.width
-    if trace.width == 1:  # a single row extends itself
-        return tokens[:, sentence], np.broadcast_to(sentence, (len(tokens), len(end_points)))
-    parents = np.concatenate(trace.parents).reshape(tokens.shape)
-    current_row = first_row + row
-    token_paths, row_paths = (
-        np.zeros((len(tokens), len(end_points)), np.int32),
-        np.zeros((len(tokens), len(end_points)), np.int64),
-    )
+    steps, _, width = tokens.shape
+    if width == 1:  # a single row extends itself
+        return tokens[:, sentence, 0], np.zeros((steps, len(row)), np.int64)
+    token_paths, row_paths = np.zeros((steps, len(row)), np.int32), np.zeros((steps, len(row)), np.int64)
     for t in range(int(step.max(initial=-1)), -1, -1):
-        token_paths[t] = tokens[t].take(current_row)
-        current_row = np.where(t <= step, first_row + parents[t].take(current_row), current_row)
-        row_paths[t] = current_row
+        token_paths[t] = tokens[t, sentence, row]
+        row = np.where(t <= step, parents[t, sentence, row], row)
+        row_paths[t] = row
     return token_paths, row_paths
 
 
 SteppedModels = Any  # a `regard.search.ensemble.Ensemble`
-IntArray = npt.NDArray[np.int64]
-RealArray = npt.NDArray[Any]  # in the precision that log-probabilities have
 
 
 @torch.inference_mode()
@@ -288,7 +241,7 @@ def beam_search_numpy(
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` hypotheses of each source (B, S), best first."""
     width = request.beam
-    trace, active, step = SearchTrace(len(lengths), width, source.shape[1]), ActiveSentences(request), 0
+    trace, active, step = SearchTrace(len(lengths), width), ActiveSentences(request), 0
     rows = torch.arange(len(lengths)).repeat_interleave(width)
     with models.eval_mode():
         states, newest = models.expand_beams(models.start(source, lengths), width, rows), torch.full_like(rows, BOS)
@@ -299,32 +252,15 @@ def beam_search_numpy(
             candidate_log_probs, parents, tokens = active.select_candidates(*candidates)
             if np.isnan(candidate_log_probs).any():
                 raise make_nan_error(step)
-            record_step(trace, active.sentence_ids, (candidate_log_probs, parents, tokens), attention)
+            chosen = [part[None] for part in (candidate_log_probs, parents, tokens)]
+            weights = None if attention is None else attention.float().numpy().reshape(1, len(tokens), width, -1)
+            trace.add_steps(active.sentence_ids, chosen, weights)
             done = active.record_completed(candidate_log_probs, tokens, step)
             trace.done[active.sentence_ids[done]] = step
             if done.all():
                 break
             states, newest = _advance_states(models, states, active, done, parents, tokens)
     return find_best_hypotheses(trace, request)
-
-
-def record_step(
-    trace: SearchTrace, sentence_ids: IntArray, selected: tuple[Any, Any, Any], attention: Tensor | None
-) -> None:
-    """Append one step of the sentences with these numbers to the record."""
-
-    def scatter_to_all(part: Any) -> Any:
-        """Fill the rows of done sentences with zeros."""
-        if len(part) == trace.sentences:
-            return part[None]
-        every = np.zeros((1, trace.sentences, *part.shape[1:]), part.dtype)
-        every[0, sentence_ids] = part
-        return every
-
-    for kept, part in zip((trace.log_probs, trace.parents, trace.tokens), selected, strict=True):
-        kept.append(scatter_to_all(part))
-    if attention is not None:
-        trace.add_attention(attention.float().numpy().reshape(1, len(sentence_ids), trace.width, -1), sentence_ids)
 
 
 def _advance_states(

@@ -22,17 +22,17 @@ from regard.console import log_message
 from regard.fast.cuda_graphs.buckets import round_up
 from regard.fast.cuda_graphs.cache import GraphReplayer
 from regard.fast.cuda_graphs.pool import GraphRecorder, StaticBuffers
-from regard.fast.decoding.device import luong, transformer
+from regard.fast.decoding.device.luong import LuongWeights, is_supported_luong
 from regard.fast.decoding.device.ops import DecodingOps
 from regard.fast.decoding.device.state import (
     BeamState,
-    DecoderWeights,
     WorkspaceSize,
     allocate_state,
     move_sentences,
     reset_state,
     upload_request,
 )
+from regard.fast.decoding.device.transformer import TransformerWeights, is_supported_transformer
 from regard.fast.decoding.numpy_search import (
     CHUNK_STEPS,
     MAX_TARGET_LENGTH,
@@ -51,11 +51,12 @@ MAX_SOURCE_LENGTH = 1024  # a program holds the scores of all positions
 MAX_HEAD_SIZE = 128  # a program holds a head
 MAX_OUT_OF_MEMORY = 3  # searches that may run out of memory before it is given up
 IS_TRAINING = attrgetter("training")
+DecoderWeights = TransformerWeights | LuongWeights  # both with the same attributes
 
 
 def is_supported(model: Seq2Seq) -> bool:
     """Return whether the device search supports this model."""
-    return transformer.is_supported_transformer(model) or luong.is_supported_luong(model)
+    return is_supported_transformer(model) or is_supported_luong(model)
 
 
 class DeviceBeamSearch:
@@ -129,7 +130,7 @@ def _is_unmodified(modules: Sequence[nn.Module]) -> bool:
 
 def make_searcher(model: Seq2Seq, dtype: torch.dtype, ops: DecodingOps) -> DeviceSearcher:
     """Return a searcher for a supported model."""
-    weights = transformer.TransformerWeights if transformer.is_supported_transformer(model) else luong.LuongWeights
+    weights = TransformerWeights if is_supported_transformer(model) else LuongWeights
     with torch.inference_mode():
         return DeviceSearcher(weights(model, dtype, ops), ops)
 
@@ -248,7 +249,7 @@ class DeviceSearcher:
     def run(self, source: Tensor, lengths: Tensor, request: SearchRequest) -> SearchTrace:
         """Run all steps of a search and return its trace."""
         source_length, expected_lengths = source.shape[1], np.minimum(request.source_lengths, request.max_lengths)
-        trace = SearchTrace(len(lengths), request.beam, source_length)
+        trace = SearchTrace(len(lengths), request.beam)
         sentence_ids, steps_done, is_ahead = np.arange(len(lengths)), 0, False
         workspace = self._workspace(
             self._workspace_size(len(sentence_ids), request.beam, source_length, CHUNK_STEPS), request.attention
@@ -264,10 +265,15 @@ class DeviceSearcher:
             )
             if is_ahead:
                 workspace.advance()
-            attention = workspace.state.attention
-            trace.add_chunk(
-                workspace.host_copy.wait(), None if attention is None else attention.cpu().numpy(), sentence_ids
-            )
+            raw_trace, attention = workspace.host_copy.wait(), workspace.state.attention
+            count, size, weights = len(sentence_ids), workspace.size.sentences, None
+            trace.done[sentence_ids] = raw_trace[-size:][:count]
+            steps = raw_trace[:-size].reshape(CHUNK_STEPS, 3, size, request.beam)[:, :, :count]
+            log_probs, parents, tokens = np.array(steps.swapaxes(0, 1))  # a copy: the next chunk overwrites the buffer
+            if attention is not None:
+                rows = attention.cpu().numpy().reshape(CHUNK_STEPS, size, request.beam, -1)
+                weights = np.array(rows[:, :count, :, :source_length])
+            trace.add_steps(sentence_ids, (log_probs.view(np.float32), parents, tokens), weights)
             still_open = np.flatnonzero(trace.done[sentence_ids] == 0)
             if not len(still_open):
                 return trace

@@ -1,4 +1,4 @@
-"""State of the device beam search at fixed addresses, and the interface of decoders.
+"""State of the device beam search at fixed addresses, and buffers for the states of decoders.
 
 A sentences with W hypotheses each are R = A·W rows. A chunk of steps is taken without synchronization; each step
 writes to a trace that the host reads after the chunk.
@@ -7,7 +7,7 @@ writes to a trace that the host reads after the chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from regard.fast.cuda_graphs.pool import StaticBuffers
 from regard.fast.decoding.numpy_search import CHUNK_STEPS, MAX_TARGET_LENGTH, SearchRequest
-from regard.models.base import Decoder
 from regard.special_tokens import BOS
 
 OPTIONS_OFFSET = 2 * (MAX_TARGET_LENGTH + 1)  # options come after the length divisors
@@ -129,43 +128,6 @@ class WorkspaceSize(NamedTuple):
     def rows(self) -> int:
         """R, rows of all sentences."""
         return self.sentences * self.width
-
-
-class DecoderStep(Protocol):
-    """States of a decoder, and its step."""
-
-    def start(self, source: Tensor, lengths: Tensor, count: int, play: ReplayFunction) -> None:
-        """Compute the states before the first token of sources (B, S) with `count` tokens in all."""
-        ...
-
-    def copy_states(self, sentence_ids: Tensor, taken: int) -> list[Tensor]:
-        """Return copies of the states after some steps, of the sentences with these ids."""
-        ...
-
-    def restore_states(self, left: list[Tensor]) -> None:
-        """Continue from states of `copy_states`."""
-        ...
-
-    def step(self, state: BeamState, number: int) -> Tensor:
-        """Take one step of all rows, and return the input of the output layer (R, size)."""
-        ...
-
-
-class DecoderWeights(Protocol):
-    """Weights of a model for the device search."""
-
-    casts: CastWeights  # to refresh when weights have changed
-    output: Tensor  # (V, size), the output layer
-    has_kv_cache: bool  # whether states grow with the target
-
-    @property
-    def decoder(self) -> Decoder:
-        """The reference decoder."""
-        ...
-
-    def make_step(self, size: WorkspaceSize, buffers: StaticBuffers) -> DecoderStep:
-        """Return the states and the step for a search of this size."""
-        ...
 
 
 class StateAllocator:
