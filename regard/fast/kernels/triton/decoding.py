@@ -11,7 +11,7 @@ import inspect
 import triton
 import triton.language as tl
 
-from regard.fast.kernels.triton.rnn import dot_rows, sum_weighted_rows, tanh
+from regard.fast.kernels.triton.rnn import load_gates, score_rows, softmax_scores, sum_weighted_rows, tanh
 
 
 def step_agnostic_jit(function):
@@ -393,27 +393,10 @@ def lstm_gates(
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * B + tl.arange(0, B)
     real = at < H
-    pre += row * 4 * H
-    i = tl.sigmoid(tl.load(pre + at, real, 0.0).to(tl.float32))
-    f = tl.sigmoid(tl.load(pre + H + at, real, 0.0).to(tl.float32))
-    g = tanh(tl.load(pre + 2 * H + at, real, 0.0).to(tl.float32))
-    o = tl.sigmoid(tl.load(pre + 3 * H + at, real, 0.0).to(tl.float32))
+    i, f, g, o = load_gates(pre + row * 4 * H, at, real, H)
     new = f * tl.load(c + tl.load(rows_of + row) * H + at, real, 0.0) + i * g
     tl.store(after + row * H + at, new, real)
     tl.store(h + row * H + at, o * tanh(new), real)
-
-
-@triton.jit
-def additive_scores(query, keys, v, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr):
-    """Return vᵀ tanh(q + k) of each key."""
-    sums = tl.zeros((BLOCK_S, BLOCK), tl.float32)
-    for start in range(0, SIZE, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        inside = at < SIZE
-        q = tl.load(query + at, inside, 0.0).to(tl.float32)
-        k = tl.load(keys + place[:, None] * SIZE + at[None], there[:, None] & inside[None], 0.0).to(tl.float32)
-        sums += tanh(q[None] + k) * tl.load(v + at, inside, 0.0).to(tl.float32)[None]
-    return tl.sum(sums, 1)
 
 
 @step_agnostic_jit
@@ -428,13 +411,7 @@ def luong_attention(
     place = tl.arange(0, BLOCK_S)
     there = place < tl.load(lengths + own)
     q, k = query + row * SIZE, keys + own * source * SIZE
-    if CONCAT:
-        scores = additive_scores(q, k, v, place, there, SIZE, BLOCK_S, BLOCK)
-    else:
-        scores = dot_rows(q, k, place, there, SIZE, BLOCK_S, BLOCK)
-    scores = tl.where(there, scores, -float("inf"))
-    shares = tl.exp(scores - tl.maximum(tl.max(scores, 0), -1e30))
-    shares = shares / tl.maximum(tl.sum(shares, 0), 1e-30)
+    shares = softmax_scores(score_rows(q, k, v, place, there, SIZE, BLOCK_S, BLOCK, CONCAT), there)
     if STORE:
         tl.store(weights + row * source + place, shares, (place < source) & (part == 0))
     for start in range(0, SPAN, BLOCK):

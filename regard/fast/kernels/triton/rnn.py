@@ -49,6 +49,16 @@ def tanh(x):
     return tl.where(tl.abs(x) < 0.625, x + x * z * p, 2 * tl.sigmoid(2 * x) - 1)
 
 
+@triton.jit
+def load_gates(pre, at, real, SIZE: tl.constexpr):
+    """Return a part of the gates i, f, g, o of an LSTM, activated, from a row of their pre-activations (4 · SIZE,)."""
+    i = tl.sigmoid(tl.load(pre + at, mask=real, other=0.0).to(tl.float32))
+    f = tl.sigmoid(tl.load(pre + SIZE + at, mask=real, other=0.0).to(tl.float32))
+    g = tanh(tl.load(pre + 2 * SIZE + at, mask=real, other=0.0).to(tl.float32))
+    o = tl.sigmoid(tl.load(pre + 3 * SIZE + at, mask=real, other=0.0).to(tl.float32))
+    return i, f, g, o
+
+
 @shape_agnostic_jit
 def lstm_gates_fwd(
     pre, c, after, h, above, kept,
@@ -60,11 +70,7 @@ def lstm_gates_fwd(
     row = tl.program_id(0).to(tl.int64) * UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     real = at < SIZE
-    pre += row * pre_row
-    i = tl.sigmoid(tl.load(pre + at, mask=real, other=0.0).to(tl.float32))
-    f = tl.sigmoid(tl.load(pre + SIZE + at, mask=real, other=0.0).to(tl.float32))
-    g = tanh(tl.load(pre + 2 * SIZE + at, mask=real, other=0.0).to(tl.float32))
-    o = tl.sigmoid(tl.load(pre + 3 * SIZE + at, mask=real, other=0.0).to(tl.float32))
+    i, f, g, o = load_gates(pre + row * pre_row, at, real, SIZE)
     new = f * tl.load(c + row * c_row + at, mask=real, other=0.0) + i * g
     new_h = o * tanh(new)
     tl.store(after + row * after_row + at, new, mask=real)
@@ -85,11 +91,7 @@ def lstm_gates_bwd(
     row = tl.program_id(0).to(tl.int64) * UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     real = at < SIZE
-    pre += row * pre_row
-    i = tl.sigmoid(tl.load(pre + at, mask=real, other=0.0).to(tl.float32))
-    f = tl.sigmoid(tl.load(pre + SIZE + at, mask=real, other=0.0).to(tl.float32))
-    g = tanh(tl.load(pre + 2 * SIZE + at, mask=real, other=0.0).to(tl.float32))
-    o = tl.sigmoid(tl.load(pre + 3 * SIZE + at, mask=real, other=0.0).to(tl.float32))
+    i, f, g, o = load_gates(pre + row * pre_row, at, real, SIZE)
     before = tl.load(c + row * c_row + at, mask=real, other=0.0)
     seen = tanh(tl.load(after + row * after_row + at, mask=real, other=0.0))
     came = tl.load(d_above + row * d_above_row + at, mask=real, other=0.0).to(tl.float32)
@@ -107,15 +109,32 @@ def lstm_gates_bwd(
 
 
 @triton.jit
-def dot_rows(vector, rows, place, there, SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the inner products of a vector with each row of a matrix."""
+def score_rows(
+    vector, rows, v, place, there,
+    SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr, CONCAT: tl.constexpr,
+):  # fmt: skip
+    """Return the inner products of a vector q with each row k of a matrix; CONCAT: vᵀ tanh(q + k)."""
     sums = tl.zeros((BLOCK_S, BLOCK), tl.float32)
     for start in range(0, SIZE, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        one = tl.load(vector + at, mask=at < SIZE, other=0.0).to(tl.float32)
-        real = there[:, None] & (at < SIZE)[None, :]
-        sums += tl.load(rows + place[:, None] * SIZE + at[None, :], mask=real, other=0.0).to(tl.float32) * one[None, :]
+        inside = at < SIZE
+        q = tl.load(vector + at, inside, 0.0).to(tl.float32)
+        k = tl.load(rows + place[:, None] * SIZE + at[None, :], there[:, None] & inside[None, :], 0.0).to(tl.float32)
+        if CONCAT:
+            sums += tanh(q[None, :] + k) * tl.load(v + at, inside, 0.0).to(tl.float32)[None, :]
+        else:
+            sums += k * q[None, :]
     return tl.sum(sums, 1)
+
+
+@triton.jit
+def softmax_scores(scores, there):
+    """Return the softmax over the positions that are there; zeros if there is none."""
+    scores = tl.where(there, scores, -float("inf"))
+    top = tl.max(scores, 0)
+    shares = tl.where(there, tl.exp(scores - tl.where(top == -float("inf"), 0.0, top)), 0.0)
+    total = tl.sum(shares, 0)
+    return shares / tl.where(total == 0.0, 1.0, total)
 
 
 @triton.jit
@@ -148,12 +167,8 @@ def attention_fwd(
         p = tl.load(centre + row * centre_row)
         there = there & (tl.abs(place - tl.floor(p)) <= REACH)
     own = query + row * UNIT * query_row
-    scores = dot_rows(own, keys + row * source * SIZE, place, there, SIZE, BLOCK_S, BLOCK)
-    scores = tl.where(there, scores, -float("inf"))
-    top = tl.max(scores, 0)
-    shares = tl.where(there, tl.exp(scores - tl.where(top == -float("inf"), 0.0, top)), 0.0)
-    total = tl.sum(shares, 0)
-    shares = shares / tl.where(total == 0.0, 1.0, total)
+    scores = score_rows(own, keys + row * source * SIZE, None, place, there, SIZE, BLOCK_S, BLOCK, False)
+    shares = softmax_scores(scores, there)
     if SIGMA > 0:
         shares *= gaussian(place - p, SIGMA)
     tl.store(weights + row * weights_row + place, shares, mask=place < source)
@@ -178,7 +193,7 @@ def attention_bwd(
     shares = tl.load(weights + row * weights_row + place, mask=inside, other=0.0)
     there = inside & (shares != 0.0)
     own = d_context + row * UNIT * d_context_row
-    came = dot_rows(own, values + row * source * WIDTH, place, there, WIDTH, BLOCK_S, BLOCK)
+    came = score_rows(own, values + row * source * WIDTH, None, place, there, WIDTH, BLOCK_S, BLOCK, False)
     came += tl.load(d_weights + row * d_weights_row + place, mask=inside, other=0.0)
     each = shares * came
     if SIGMA > 0:
