@@ -11,6 +11,7 @@ from support.graphs import EagerGraph
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.fast.cuda_graphs import cache
 from regard.fast.cuda_graphs.buckets import round_up
 from regard.fast.cuda_graphs.cache import GraphedFunctionCache
 from regard.fast.cuda_graphs.function import ForwardBackwardGraph, ShapeSpec, TensorFunction
@@ -87,6 +88,30 @@ def test_shape_is_captured_when_it_was_seen_often_enough(captured: GraphedFuncti
     assert len(captured.graphs) == 3  # the maximum is reached
 
 
+def test_frequent_shape_replaces_the_rarest_in_a_full_cache(captured: GraphedFunctionCache) -> None:
+    for T, calls in ((3, 9), (4, 9), (5, 3), (6, 6)):
+        for _ in range(calls):
+            captured(compute, None, FORM, make_inputs(3, T))
+    assert sorted(graph.inputs[0].shape[1] for graph in captured.graphs.values()) == [3, 4, 5]
+    tensors = make_inputs(3, 6)
+    for _ in range(2):
+        assert_all_close(
+            run_with_gradients(lambda some: captured(compute, None, FORM, some), tensors),
+            run_with_gradients(run_plainly, tensors),
+        )
+        assert sorted(graph.inputs[0].shape[1] for graph in captured.graphs.values()) == [3, 4, 6]
+
+
+def test_calls_are_counted_for_a_limited_number_of_shapes(
+    captured: GraphedFunctionCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MAX_KEYS", 4)
+    for T in (3, 3, *range(4, 15)):
+        captured(compute, None, FORM, make_inputs(3, T))
+        assert len(captured.num_calls) <= 4
+    assert len(captured.graphs) == 1
+
+
 def test_outputs_survive_the_next_replay(captured: GraphedFunctionCache) -> None:
     first, second = make_inputs(17, 5), make_inputs(18, 5, seed=1)
     captured(compute, None, FORM, first)
@@ -159,7 +184,7 @@ def test_cached_memory_is_freed_before_graphs_are_given_up(
     x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     captured(lambda one: (one * 2,), "", ShapeSpec(["BT-"], ["BT-"]), [x])
     assert freed == [1]
-    assert (captured.is_enabled, len(captured.graphs)) == (True, 1)
+    assert (captured.pool.is_enabled, len(captured.graphs)) == (True, 1)
     assert capsys.readouterr().err == ""
 
     def fail() -> None:

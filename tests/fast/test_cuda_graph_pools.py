@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from regard.fast.cuda_graphs.pool import GraphMemoryPool, GraphRecorder, describe_failure
+from regard.fast.cuda_graphs.cache import GraphReplayer
+from regard.fast.cuda_graphs.pool import GraphMemoryPool, describe_failure
 
 
 class FakeGraph:
@@ -113,13 +114,36 @@ def test_garbage_collection_is_off_during_a_capture(cuda: FakeCuda, enabled: boo
         (gc.enable if before else gc.disable)()
 
 
-def test_recorder_captures_all_its_graphs_in_one_pool(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.fast.cuda_graphs.pool.run_on_side_stream", lambda work: work())
+def test_second_call_captures_and_all_graphs_share_one_pool(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.fast.cuda_graphs.cache.run_on_side_stream", lambda work: work())
     done: list[int] = []
-    recorder = GraphRecorder("decoding")
-    replays = [recorder.record(lambda: done.append(0)) for _ in range(2)]
-    assert all(replays)
-    assert (cuda.pools, len(done)) == (1, 4)
+    pool = GraphMemoryPool()
+    replayers = [GraphReplayer(pool, 2) for _ in range(2)]
+    for calls in (1, 3, 3):  # the second call runs the work and captures it, the third replays
+        for replayer in replayers:
+            replayer("steps", lambda: done.append(0))
+        assert (cuda.pools, len(done)) == (min(1, calls - 1), 2 * calls)
+
+
+def test_failed_capture_runs_the_work_once_and_disables_the_pool(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("regard.fast.cuda_graphs.cache.run_on_side_stream", lambda work: work())
+    done: list[int] = []
+
+    class FailingGraph(FakeGraph):
+        def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+            raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FailingGraph)
+    pool = GraphMemoryPool()
+    first, second = GraphReplayer(pool, 2), GraphReplayer(pool, 2)
+    for calls in range(1, 5):
+        first("steps", lambda: done.append(0))
+        second("steps", lambda: done.append(0))
+        assert len(done) == 2 * calls
+    assert not pool.is_enabled
+    assert capsys.readouterr().err == "decoding continues without CUDA graphs, and more slowly: out of memory\n"
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,14 @@ from support.search import make_sources
 from support.training import train_tiny
 
 from regard.fast import accelerate
-from regard.fast.cuda_graphs.cache import GRAPH_CACHES, MIN_CALLS, GraphedFunctionCache, get_graph_cache
-from regard.fast.cuda_graphs.pool import GraphRecorder, StaticBuffers
+from regard.fast.cuda_graphs.cache import (
+    GRAPH_CACHES,
+    MIN_CALLS,
+    GraphedFunctionCache,
+    GraphReplayer,
+    get_graph_cache,
+)
+from regard.fast.cuda_graphs.pool import GraphMemoryPool, StaticBuffers
 from regard.fast.decoding.device import ops as decoding_ops
 from regard.fast.decoding.device import search as device_beam_search
 from regard.fast.decoding.device.ops import LSTMWeights, RowGather, SourceMemory, TopK
@@ -308,14 +314,17 @@ def test_patched_class_is_used_after_the_loss_was_captured(monkeypatch: pytest.M
 
 @pytest.mark.filterwarnings("ignore")
 def test_random_numbers_and_memory_work_after_a_failed_capture() -> None:
-    recorder, buffer = GraphRecorder("testing"), torch.zeros(4, device="cuda")
+    replayer, buffer = GraphReplayer(GraphMemoryPool(), 1), torch.zeros(4, device="cuda")
 
     def fail() -> None:
         buffer.uniform_()
         if torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize()  # which invalidates a capture
 
-    assert recorder.record(fail) is None
+    for _ in range(2):  # the second call is captured
+        replayer("fail", fail)
+    assert not replayer.graphs
+    assert not replayer.pool.is_enabled
     assert torch.rand(4, device="cuda").std() > 0
     torch.manual_seed(1)
     drawn = torch.rand(4, device="cuda")
@@ -323,10 +332,12 @@ def test_random_numbers_and_memory_work_after_a_failed_capture() -> None:
     def draw() -> None:
         buffer.uniform_().mul_(2.0)
 
-    again = GraphRecorder("testing").record(draw)
-    assert again is not None
+    again = GraphReplayer(GraphMemoryPool(), 1)
+    for _ in range(2):
+        again("draw", draw)
+    assert again.graphs
     torch.manual_seed(1)
-    again()
+    again("draw", draw)
     torch.testing.assert_close(buffer, 2 * drawn)
 
 
@@ -604,7 +615,7 @@ def test_fast_loop_has_the_outputs_and_gradients_of_the_reference(
     for _ in range(2):
         for found, other in zip(run_decoder(run, model, *shape, bf16=bf16), expected, strict=True):
             assert is_near(found, other, close)
-    assert captured.is_enabled
+    assert captured.pool.is_enabled
     assert len(captured.graphs) == 1
 
 
@@ -619,7 +630,7 @@ def test_graphs_of_many_shapes_share_memory_and_stay_exact() -> None:
         expected = run_decoder(plain, model, *shape, seed=seed)
         for found, other in zip(run_decoder(run, model, *shape, seed=seed), expected, strict=True):
             assert is_near(found, other, 1e-4)
-    assert captured.is_enabled
+    assert captured.pool.is_enabled
     assert len(captured.graphs) == 6
 
 
@@ -693,7 +704,7 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(
     for seed, shape in enumerate([(17, 9, 11), (5, 7, 9), (18, 9, 11), (17, 9, 11)]):
         expected = run_decoder(step_by_step, model, *shape, bf16=bf16, seed=seed)
         found = run_decoder(by_graph, model, *shape, bf16=bf16, seed=seed)
-        assert captured.is_enabled
+        assert captured.pool.is_enabled
         for number, (one, other) in enumerate(zip(found, expected, strict=True)):
             assert is_near(one, other, close), number
     assert len(captured.graphs) == 2
@@ -748,7 +759,7 @@ def run_searches(
     del found[2]
     assert device_search.attempts_left == device_beam_search.MAX_OUT_OF_MEMORY
     assert device_search.searchers
-    assert all(one.recorder.is_enabled for one in device_search.searchers.values())
+    assert all(one.places.pool.is_enabled for one in device_search.searchers.values())
     return found
 
 
@@ -808,7 +819,7 @@ def test_device_searches_of_many_shapes_share_memory_and_stay_exact(form: dict[s
         assert_close_hypotheses(with_graphs, eager, 1e-4)
     device_search = model.device_search.searchers[torch.float32]
     assert len({size.sentences for size, _ in device_search.workspaces}) > 3
-    names = {name for workspace in device_search.workspaces.values() for name in workspace.replay.replays}
+    names = {name for workspace in device_search.workspaces.values() for name in workspace.replay.graphs}
     assert "steps" in names
     assert len(names) > 1, "graphs differ by the number of words that are read"
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from regard.fast.cuda_graphs.buckets import copy_padded, leading_slice
 from regard.fast.cuda_graphs.pool import GraphMemoryPool, StaticBuffers, run_on_side_stream
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class ForwardBackwardGraph:
             buffers.allocate(("input", number), shape, tensor).requires_grad_(tensor.requires_grad)
             for number, (shape, tensor) in enumerate(zip(shapes, tensors, strict=True))
         ]
-        _copy_into_buffers(self.inputs, tensors)
+        copy_padded(self.inputs, tensors)
         outputs, input_grads = self.run_once(function)
         self.outputs = buffers.allocate_like("output", outputs)
         self.output_grads = buffers.allocate_like(
@@ -108,14 +109,14 @@ class GraphReplay(torch.autograd.Function):
         ctx.cache, ctx.graph, ctx.function, ctx.last_pass = cache, graph, function, cache.last_pass
         ctx.autocast = autocast_key(tensors)
         ctx.save_for_backward(*tensors)
-        _copy_into_buffers(graph.inputs, tensors)
+        copy_padded(graph.inputs, tensors)
         graph.forward()
         sizes = spec.sizes(tensors)
         outputs = []
         for dims, buffer in zip(spec.outputs, graph.outputs, strict=True):
             assert buffer is not None
             shape = [sizes.get(dim, size) for dim, size in zip(dims, buffer.shape, strict=True)]
-            outputs.append(_leading_slice(buffer, shape).clone(memory_format=torch.contiguous_format))
+            outputs.append(leading_slice(buffer, shape).clone(memory_format=torch.contiguous_format))
         without_grad = [
             output for output, output_grads in zip(outputs, graph.output_grads, strict=True) if output_grads is None
         ]
@@ -130,12 +131,10 @@ class GraphReplay(torch.autograd.Function):
         if ctx.last_pass != cache.last_pass:
             return None, None, None, None, *_recompute_gradients(ctx.function, tensors, output_grads, ctx.autocast)
         cache.last_pass += 1
-        _copy_into_buffers(graph.output_grads, output_grads)
+        copy_padded(graph.output_grads, output_grads)
         graph.backward()
         input_grads = [
-            None
-            if buffer is None
-            else _leading_slice(buffer, tensor.shape).clone(memory_format=torch.contiguous_format)
+            None if buffer is None else leading_slice(buffer, tensor.shape).clone(memory_format=torch.contiguous_format)
             for buffer, tensor in zip(graph.input_grads, tensors, strict=True)
         ]
         return None, None, None, None, *input_grads
@@ -171,27 +170,11 @@ def compute_gradients(
 
 
 @torch.no_grad()
-def _copy_into_buffers(buffers: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> None:
-    """Copy tensors to the leading slices of their buffers, with zeros around them."""
-    for buffer, tensor in zip(buffers, tensors, strict=True):
-        if buffer is not None:
-            if buffer.shape != tensor.shape:
-                buffer.zero_()
-            _leading_slice(buffer, tensor.shape).copy_(tensor)
-
-
-@torch.no_grad()
 def copy_results(buffers: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> None:
     """Copy results of a graph to their buffers, since the memory of its pool is reused."""
     for buffer, tensor in zip(buffers, tensors, strict=True):
         if buffer is not None and tensor is not None:
             buffer.copy_(tensor)
-
-
-def _leading_slice(buffer: Tensor, shape: Sequence[int]) -> Tensor:
-    for dimension, size in enumerate(shape):
-        buffer = buffer.narrow(dimension, 0, size)
-    return buffer
 
 
 def autocast_key(tensors: Sequence[Tensor]) -> tuple[str, bool, torch.dtype]:
@@ -214,7 +197,7 @@ class LossGraph:
         """`gradients` is the flat buffer for the gradients of all weights, shared by all graphs of a cache."""
         weights = list(model.parameters())
         self.inputs = [tensor.new_empty(shape) for tensor, shape in zip(inputs, shapes, strict=True)]
-        self._copy_inputs(inputs)
+        copy_padded(self.inputs, inputs)
         self.gradients = gradients
         self.loss = torch.empty((), device=gradients.device)
         buffers = _split_flat(self.gradients, weights)
@@ -241,15 +224,9 @@ class LossGraph:
             self.run()
         return self
 
-    def _copy_inputs(self, inputs: Sequence[Tensor]) -> None:
-        """Copy inputs to the leading slices of their buffers, with zeros around them."""
-        torch._foreach_zero_(self.inputs)
-        for buffer, tensor in zip(self.inputs, inputs, strict=True):
-            buffer[tuple(map(slice, tensor.shape))].copy_(tensor)
-
     def replay(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return copies of the loss and of the flat gradients."""
-        self._copy_inputs(inputs)
+        copy_padded(self.inputs, inputs)
         self.graph.replay()
         return self.loss.clone(), self.gradients.clone()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -24,6 +24,7 @@ class GraphMemoryPool:
     """Memory pool that CUDA graphs share, because no two of them run at the same time."""
 
     def __init__(self) -> None:
+        self.is_enabled = True
         self.handle: Any = None
         self.alive_graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
@@ -76,30 +77,6 @@ def _pause_gc() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-class GraphRecorder:
-    """Captures work without gradients; all its graphs share one memory pool."""
-
-    def __init__(self, purpose: str) -> None:
-        """`purpose` is what the log message names if graphs cannot be captured; it is logged once."""
-        self.purpose = purpose
-        self.is_enabled = True
-        self.pool = GraphMemoryPool()
-
-    def record(self, work: Callable[[], None]) -> Callable[[], None] | None:
-        """Run the work once and capture it; return the replay function, or None if capture is not possible."""
-        run_on_side_stream(work)
-        if not self.is_enabled:
-            return None
-        replay = try_capture(self.purpose, partial(self._capture, work))
-        self.is_enabled = replay is not None
-        return replay
-
-    def _capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        with self.pool.capture() as graph:
-            work()
-        return graph.replay
 
 
 class StaticBuffers(dict[Hashable, Tensor]):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.console import log_message
 from regard.fast.cuda_graphs.buckets import round_up
 from regard.fast.cuda_graphs.cache import GraphReplayer
-from regard.fast.cuda_graphs.pool import GraphRecorder, StaticBuffers
+from regard.fast.cuda_graphs.pool import StaticBuffers
 from regard.fast.decoding.device.luong import LuongWeights, is_supported_luong
 from regard.fast.decoding.device.ops import DecodingOps
 from regard.fast.decoding.device.state import (
@@ -232,8 +232,8 @@ class DeviceSearcher:
         self.weights, self.ops = weights, ops
         self.places = StaticBuffers()
         self.workspaces: dict[tuple[WorkspaceSize, AlignmentHead | None], SearchWorkspace] = {}
-        self.recorder = GraphRecorder("decoding")
-        self.refresh = self._make_replayer(MAX_GRAPHS_PER_WORKSPACE)
+        self.places.pool.is_enabled = weights.output.is_cuda
+        self.refresh = GraphReplayer(self.places.pool, MAX_GRAPHS_PER_WORKSPACE)
 
     @torch.inference_mode()
     def __call__(self, source: Tensor, lengths: Tensor, request: SearchRequest) -> list[list[Hypothesis]]:
@@ -242,9 +242,6 @@ class DeviceSearcher:
         self.refresh(len(casts.derived), casts.refresh)
         with torch.autocast(source.device.type, enabled=False):
             return find_best_hypotheses(self.run(source, lengths, request), request)
-
-    def _make_replayer(self, most: int) -> GraphReplayer:
-        return GraphReplayer(self.recorder, self.weights.output.is_cuda, most)
 
     def run(self, source: Tensor, lengths: Tensor, request: SearchRequest) -> SearchTrace:
         """Run all steps of a search and return its trace."""
@@ -320,9 +317,8 @@ class DeviceSearcher:
                 self.workspaces.pop(next(iter(self.workspaces)))  # the least recently used
             like = self.weights.output
             state = allocate_state(self.places, like, size.sentences, size.width, size.source, attention)
-            workspace = SearchWorkspace(
-                self.weights, size, state, self.places, self.ops, self._make_replayer(MAX_GRAPHS_PER_WORKSPACE)
-            )
+            replay = GraphReplayer(self.places.pool, MAX_GRAPHS_PER_WORKSPACE)
+            workspace = SearchWorkspace(self.weights, size, state, self.places, self.ops, replay)
         self.workspaces[key] = workspace
         return workspace
 
