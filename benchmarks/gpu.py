@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.fast import accelerate
+from regard.fast import accelerate, selftest
 from regard.fast.cuda_graphs.cache import GraphedFunctionCache
 from regard.fast.decoding.device import search as device_beam_search
 from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest
-from regard.fast.training import linear_cross_entropy
 from regard.fast.training.graphed_loop import run_graphed
 from regard.fast.training.luong import run_input_feeding_loop
 from regard.models import build
@@ -118,7 +117,7 @@ def estimate_luong_decoder(sentences: int) -> Workload:
 
 def benchmark_luong_training() -> None:
     """Measure Luong's decoder with input feeding, 2 × 1000, the general score, 30 words in and out, bf16."""
-    linear_cross_entropy.WARMUP_BATCHES = 0  # faster kernels from the first step on
+    selftest.WARMUP_BATCHES = 0  # faster kernels from the first step on
     card = measure_card_limits()
     print(f"{torch.cuda.get_device_name()}: {card[0] / 1e12:.0f} TFLOP/s in bf16, {card[1] / 1e12:.2f} TB/s")
     for sentences in (128, 512):

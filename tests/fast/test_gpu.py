@@ -26,7 +26,7 @@ from support.fast_models import (
 from support.search import make_sources
 from support.training import train_tiny
 
-from regard.fast import accelerate
+from regard.fast import accelerate, selftest
 from regard.fast.cuda_graphs.cache import (
     GRAPH_CACHES,
     MIN_CALLS,
@@ -175,8 +175,7 @@ def test_recurrent_training_with_kernels_has_the_reference_losses(
 @pytest.fixture(autouse=True)
 def kernels_from_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use kernels at once, not only after some batches."""
-    monkeypatch.setattr(packed_loss, "WARMUP_BATCHES", 0)
-    monkeypatch.setattr(linear_cross_entropy, "WARMUP_BATCHES", 0)
+    monkeypatch.setattr(selftest, "WARMUP_BATCHES", 0)
     monkeypatch.setattr(device_beam_search, "WARMUP_SENTENCES", 0)
 
 
@@ -403,7 +402,6 @@ def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
     calls = []
     losses = cross_entropy.linear_cross_entropy
     monkeypatch.setattr(cross_entropy, "linear_cross_entropy", lambda *given: calls.append(given) or losses(*given))  # type: ignore[func-returns-value]
-    linear_cross_entropy.load_triton_loss.cache_clear()
     torch.manual_seed(0)
     model: Any = build(recipe, 50, 70, size=32, dropout=0.0).cuda().train()
     model.criterion = CrossEntropy(LossSettings(label_smoothing=0.1, r_drop=r_drop))

@@ -8,8 +8,8 @@ exist at a time, the gradients of features and weights are taken while they do, 
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from regard.console import log_message
-from regard.fast.eligibility import compute_dtype, has_hooks_or_overrides, has_kernel_dtype, is_cpu_model
+from regard.fast.eligibility import compute_dtype, has_hooks_or_overrides, is_cpu_model
 from regard.fast.gemm import Gemm
 from regard.fast.kernels.fp16 import select_gemm
-from regard.fast.selftest import runs_without_error
+from regard.fast.selftest import TritonKernels
 from regard.models.bahdanau2015 import BahdanauDecoder
 from regard.models.base import Seq2Seq
 from regard.models.cho2014 import ChoDecoder
@@ -31,7 +31,9 @@ from regard.models.sutskever2014 import SutskeverDecoder
 from regard.models.vaswani2017 import TransformerDecoder
 from regard.special_tokens import PAD
 
-WARMUP_BATCHES = 50  # batches before kernels are compiled, which takes seconds
+# Label-smoothed cross-entropy of h (N, D), weight (V, D), bias (V,), ids (N,), smoothing and R-Drop's weight (of two
+# halves of a batch): the sum, ignoring PAD.
+LinearCrossEntropy = Callable[[Tensor, Tensor, Tensor | None, Tensor, float, float], Tensor]
 DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, TransformerDecoder)
 
 
@@ -62,8 +64,7 @@ class ChunkedLoss:
     def __init__(self, padding_reason: str | None = None) -> None:
         """`padding_reason`: why a Transformer's batches are padded, logged at the first training batch."""
         self.padding_reason = padding_reason
-        self.batches = 0
-        self.is_working: dict[torch.dtype, bool] = {}  # results of self-tests, by dtype
+        self.kernels = TritonKernels("linear cross-entropy", "regard.fast.kernels.triton.cross_entropy")
 
     def __reduce__(self) -> tuple[type[ChunkedLoss], tuple[str | None]]:
         """Copies count batches from 0."""
@@ -79,8 +80,8 @@ class ChunkedLoss:
         guide: Tensor | None,
     ) -> Tensor:
         """Return the summed loss."""
-        self.batches += model.training
-        if self.padding_reason is not None and self.batches == 1:
+        self.kernels.batches += model.training
+        if self.padding_reason is not None and self.kernels.batches == 1:
             log_padding(self.padding_reason)
         layer = find_output_layer(model) if guide is None and is_supported(model) else None
         loss_fn = (
@@ -102,11 +103,11 @@ class ChunkedLoss:
         weights = list(model.parameters())
         if is_cpu_model(weights):
             return None if model.training and model.criterion.settings.r_drop else cross_entropy_in_chunks
-        is_ready = self.batches > WARMUP_BATCHES and layer.weight.is_cuda and has_kernel_dtype(weights)
-        loss_fn, dtype = load_triton_loss() if is_ready else None, compute_dtype(weights[0])
-        if loss_fn is not None and model.training and dtype not in self.is_working:
-            self.is_working[dtype] = _runs_on_device(loss_fn, layer, dtype)
-        return loss_fn if self.is_working.get(dtype) else None
+        is_training = torch.is_grad_enabled() and model.training
+        kernels = self.kernels.select(
+            weights, is_training, lambda each: _run_on_device(each.linear_cross_entropy, layer)
+        )
+        return None if kernels is None else kernels.linear_cross_entropy
 
 
 def log_padding(obstacle: str) -> None:
@@ -114,36 +115,12 @@ def log_padding(obstacle: str) -> None:
     log_message(f"training pads its batches, which is slower: {obstacle}")
 
 
-def _runs_on_device(loss_fn: LinearCrossEntropy, layer: nn.Linear, dtype: torch.dtype) -> bool:
-    """Return whether the kernels compile and run for this layer and GPU, forward and backward."""
-    h = layer.weight.new_zeros(32, layer.in_features, dtype=dtype).requires_grad_()
+def _run_on_device(loss_fn: LinearCrossEntropy, layer: nn.Linear) -> None:
+    """Run the kernels for this layer and GPU, forward and backward."""
+    h = layer.weight.new_zeros(32, layer.in_features, dtype=compute_dtype(layer.weight)).requires_grad_()
     targets = torch.arange(32, device=h.device) % layer.out_features
-
-    def loss(r_drop: float) -> Tensor:
-        return loss_fn(h, layer.weight.detach(), layer.bias, targets, 0.1, r_drop)
-
-    return runs_without_error("linear cross-entropy", lambda: torch.autograd.grad([loss(0.0), loss(1.0)], h))
-
-
-@cache
-def load_triton_loss() -> LinearCrossEntropy | None:
-    """Return the loss by Triton kernels, or None without Triton, which is logged once."""
-    try:
-        from regard.fast.kernels.triton import cross_entropy
-    except ImportError as error:
-        log_message(f"linear cross-entropy: Triton kernels are not available: {error}")
-        return None
-    return cross_entropy.linear_cross_entropy
-
-
-class LinearCrossEntropy(Protocol):
-    """Label-smoothed cross-entropy of an output layer, and R-Drop of two halves of a batch."""
-
-    def __call__(
-        self, h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float = 0.0
-    ) -> Tensor:
-        """Return the sum for h (N, D), weight (V, D), bias (V,) and ids (N,), ignoring PAD."""
-        ...
+    losses = [loss_fn(h, layer.weight.detach(), layer.bias, targets, 0.1, r_drop) for r_drop in (0.0, 1.0)]
+    torch.autograd.grad(losses, h)
 
 
 MAX_LOGITS = 2**23  # logits in memory

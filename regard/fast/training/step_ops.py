@@ -8,13 +8,13 @@ results are where the next matrix product reads them. Sums are at least fp32.
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.fast.gemm import batched_matmul
+from regard.fast.selftest import load_triton, runs_without_error
 from regard.nn import masked_softmax
 
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
@@ -185,16 +185,18 @@ def apply_dropout(x: Tensor, keep_mask: Tensor | None, scale: float) -> Tensor:
 def select_step_ops(x: Tensor, source_length: int) -> StepOps:
     """Return Triton kernels on a GPU for fp32 and half precision and sources of limited length, else PyTorch."""
     if x.is_cuda and x.dtype != torch.float64 and 0 < source_length <= MAX_SOURCE_LENGTH:
-        return load_triton_step_ops()
+        return load_triton_step_ops(x.dtype, x.device)
     is_plain_cpu = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     return InplaceStepOps() if is_plain_cpu else StepOps()
 
 
 @cache
-def load_triton_step_ops() -> StepOps:
-    """Return the Triton kernels if Triton is installed; cached, because the import is slow."""
-    if find_spec("triton") is None:
+def load_triton_step_ops(dtype: torch.dtype, device: torch.device) -> StepOps:
+    """Return Triton kernels, or PyTorch's operations if the smallest kernel does not run, which is logged."""
+    kernels = load_triton("regard.fast.kernels.triton.rnn", "recurrent decoder")
+    if kernels is None:
         return StepOps()
-    from regard.fast.kernels.triton.rnn import TritonStepOps
-
-    return TritonStepOps()
+    triton_ops: StepOps = kernels.TritonStepOps()
+    z, out, fed = torch.zeros(3, 1, 16, dtype=dtype, device=device).unbind()
+    is_working = runs_without_error("recurrent decoder", lambda: triton_ops.attentional_tanh(z, out, fed, None, 1.0))
+    return triton_ops if is_working else StepOps()

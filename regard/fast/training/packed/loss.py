@@ -6,14 +6,14 @@ decoder layers are one matrix product, and a residual connection and the norm th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.console import log_message
 from regard.fast.cuda_graphs.buckets import bucket_length
 from regard.fast.cuda_graphs.cache import LossGraphCache
 from regard.fast.cuda_graphs.function import use_detached_parameters
@@ -23,10 +23,9 @@ from regard.fast.eligibility import (
     HookMonitor,
     ModelFingerprint,
     compute_dtype,
-    has_kernel_dtype,
     is_cpu_model,
 )
-from regard.fast.selftest import runs_without_error
+from regard.fast.selftest import TritonKernels
 from regard.fast.training.linear_cross_entropy import log_padding
 from regard.fast.training.packed.batch import BatchSize, PackedBatch, PaddedBatch, Ragged, bucket_shapes, pack_batch
 from regard.fast.training.packed.ops import PackedOps
@@ -45,7 +44,6 @@ from regard.models.vaswani2017 import (
 )
 from regard.nn import MultiHeadAttention
 
-WARMUP_BATCHES = 50  # batches before kernels are compiled, which takes seconds
 OUTER_MODULES: dict[str, type[nn.Module]] = {
     "": Seq2Seq,
     "encoder": TransformerEncoder,
@@ -99,8 +97,7 @@ class PackedLoss:
 
     def __init__(self) -> None:
         self.graph_cache = LossGraphCache()
-        self.batches = 0
-        self.is_working: dict[torch.dtype, bool] = {}  # results of self-tests, by dtype
+        self.kernels = TritonKernels("packed training", "regard.fast.training.packed.ops_triton")
         self.fingerprint: ModelFingerprint | None = None  # of the last model
         self.hook_monitor: HookMonitor | None = None  # of its replaced modules, if it is supported
         self.has_logged_padding = False
@@ -119,14 +116,12 @@ class PackedLoss:
         guide: Tensor | None,
     ) -> Tensor:
         """Return the summed loss."""
-        self.batches += model.training
+        self.kernels.batches += model.training
         padded_batch = (source, lengths, target_in, target_out)
-        loss_value = self._compute_fast(model, padded_batch) if guide is None else None
-        return (
-            default_loss_sum(model, source, lengths, target_in, target_out, guide) if loss_value is None else loss_value
-        )
+        loss = self._compute_packed(model, padded_batch) if guide is None else None
+        return default_loss_sum(model, *padded_batch, guide) if loss is None else loss
 
-    def _compute_fast(self, model: Seq2Seq, padded_batch: PaddedBatch) -> Tensor | None:
+    def _compute_packed(self, model: Seq2Seq, padded_batch: PaddedBatch) -> Tensor | None:
         """Return the loss by Triton kernels, or on a CPU by its own operations; None if neither is possible."""
         fingerprint = self._find_supported_model(model)
         if fingerprint is None:
@@ -134,21 +129,27 @@ class PackedLoss:
                 log_padding(find_obstacle(model) or "a module has a hook, or a method that is not its class's own")
                 self.has_logged_padding = True
             return None
-        if _is_cpu_loss_supported(model, fingerprint.weights):
-            return _compute_cpu_loss(model, padded_batch)
-        is_ready = self.batches > WARMUP_BATCHES and padded_batch[0].is_cuda and has_kernel_dtype(fingerprint.weights)
-        ops = load_triton_ops() if is_ready else None
-        return None if ops is None else self._compute_packed(model, fingerprint, padded_batch, ops)
+        is_training = torch.is_grad_enabled() and model.training
+        if is_cpu_model(fingerprint.weights):
+            ops = None if model.training and model.criterion.settings.r_drop else CPU_OPS
+        else:
+            kernels = self.kernels.select(fingerprint.weights, is_training, partial(_try_kernels, model, padded_batch))
+            ops = None if kernels is None else kernels.TRITON_OPS
+        size = None if ops is None else _measure_batch(padded_batch, ops)
+        if ops is None or size is None:
+            return None
+        loss = (
+            self._compute_by_graph(model, fingerprint, padded_batch, size, ops)
+            if is_training and ops is not CPU_OPS
+            else None
+        )
+        return _compute_eagerly(model, padded_batch, size, ops) if loss is None else loss
 
     def _find_supported_model(self, model: Seq2Seq) -> ModelFingerprint | None:
         """Return the fingerprint of a supported model, else None; graphs of a changed model are dropped."""
         if self.fingerprint is None or not self.fingerprint.matches(model):
-            fingerprint = HookMonitor(_list_replaced_modules(model)) if is_supported(model) else None
-            self.fingerprint, self.hook_monitor, self.graph_cache = (
-                ModelFingerprint(model),
-                fingerprint,
-                LossGraphCache(),
-            )
+            self.hook_monitor = HookMonitor(_list_replaced_modules(model)) if is_supported(model) else None
+            self.fingerprint, self.graph_cache = ModelFingerprint(model), LossGraphCache()
         is_unchanged = (
             self.hook_monitor is not None
             and type(model.criterion) is CrossEntropy
@@ -156,52 +157,19 @@ class PackedLoss:
         )
         return self.fingerprint if is_unchanged else None
 
-    def _compute_packed(
-        self, model: Seq2Seq, fingerprint: ModelFingerprint, padded_batch: PaddedBatch, ops: PackedOps
-    ) -> Tensor | None:
-        """Return the loss on a GPU; None for empty sources, or if the kernels fail."""
-        size, dtype = _measure_batch(padded_batch, ops), compute_dtype(fingerprint.weights[0])
-        if size is None:
-            return None
-        r_drop = model.criterion.settings.r_drop if model.training else 0.0
-        is_training = torch.is_grad_enabled() and model.training
-
-        def loss() -> Tensor:
-            return compute_packed_loss(model, pack_batch(*padded_batch, size, 2 if r_drop else 1), r_drop, dtype, ops)
-
-        if is_training and dtype not in self.is_working:
-            self.is_working[dtype] = runs_without_error("training", lambda: _run_forward_backward(model, loss))
-        if not self.is_working.get(dtype):
-            return None
-        loss_value = (
-            self._compute_by_graph(model, fingerprint, padded_batch, size, r_drop, ops) if is_training else None
-        )
-        return loss() if loss_value is None else loss_value
-
     def _compute_by_graph(
-        self,
-        model: Seq2Seq,
-        fingerprint: ModelFingerprint,
-        padded_batch: PaddedBatch,
-        size: BatchSize,
-        r_drop: float,
-        ops: PackedOps,
+        self, model: Seq2Seq, fingerprint: ModelFingerprint, padded_batch: PaddedBatch, size: BatchSize, ops: PackedOps
     ) -> Tensor | None:
         """Return the loss by a CUDA graph if batches of similar size have come before, else None."""
-        source, target, dtype = (
-            padded_batch[0].shape[1],
-            padded_batch[2].shape[1],
-            compute_dtype(fingerprint.weights[0]),
-        )
+        source, target = padded_batch[0].shape[1], padded_batch[2].shape[1]
         bucket, max_lengths = size.round_up(source, target), (bucket_length(source), bucket_length(target))
-
-        def compute(padded_batch: Sequence[Tensor]) -> Tensor:
-            ids, lengths, target_in, target_out = padded_batch
-            batch = pack_batch(ids, lengths, target_in, target_out, bucket, 2 if r_drop else 1)
-            return compute_packed_loss(model, batch, r_drop, dtype, ops)
-
         dropout_rates = tuple([part.p * part.training for part in fingerprint.dropouts])
+        dtype = compute_dtype(fingerprint.weights[0])
         key = (bucket, max_lengths, dtype, model.criterion.settings, dropout_rates)
+
+        def compute(inputs: Sequence[Tensor]) -> Tensor:
+            return _compute_eagerly(model, inputs, bucket, ops)
+
         return self.graph_cache.compute_loss(
             key, model, fingerprint.weights, compute, padded_batch, bucket_shapes(bucket, *max_lengths)
         )
@@ -214,31 +182,21 @@ def _measure_batch(padded_batch: PaddedBatch, ops: PackedOps) -> BatchSize | Non
     return BatchSize(len(source), *words) if shortest and words[1] else None
 
 
-def _is_cpu_loss_supported(model: Seq2Seq, weights: Sequence[Tensor]) -> bool:
-    return is_cpu_model(weights) and not (model.training and model.criterion.settings.r_drop)
+def _compute_eagerly(model: Seq2Seq, padded_batch: Sequence[Tensor], size: BatchSize, ops: PackedOps) -> Tensor:
+    """Return the loss of a batch that is packed to this size, without a graph."""
+    source, lengths, target_in, target_out = padded_batch
+    r_drop = model.criterion.settings.r_drop if model.training else 0.0
+    batch = pack_batch(source, lengths, target_in, target_out, size, 2 if r_drop else 1)
+    return compute_packed_loss(model, batch, r_drop, compute_dtype(next(model.parameters())), ops)
 
 
-def _compute_cpu_loss(model: Seq2Seq, padded_batch: PaddedBatch) -> Tensor | None:
-    size = _measure_batch(padded_batch, CPU_OPS)
-    if size is None:
-        return None
-    return compute_packed_loss(model, pack_batch(*padded_batch, size, 1), 0.0, next(model.parameters()).dtype, CPU_OPS)
-
-
-def _run_forward_backward(model: Seq2Seq, loss: Callable[[], Tensor]) -> None:
-    with use_detached_parameters(model) as leaves:
-        torch.autograd.grad(loss(), leaves, allow_unused=True)
-
-
-@cache
-def load_triton_ops() -> PackedOps | None:
-    """Return the Triton operations, or None without Triton, which is logged once."""
-    try:
-        from regard.fast.training.packed import ops_triton
-    except ImportError as error:
-        log_message(f"packed training: Triton kernels are not available: {error}")
-        return None
-    return ops_triton.TRITON_OPS
+def _try_kernels(model: Seq2Seq, padded_batch: PaddedBatch, kernels: Any) -> None:
+    """Run all kernels for this batch, forward and backward."""
+    size = _measure_batch(padded_batch, kernels.TRITON_OPS)
+    if size is not None:
+        with use_detached_parameters(model) as leaves:
+            loss = _compute_eagerly(model, padded_batch, size, kernels.TRITON_OPS)
+            torch.autograd.grad(loss, leaves, allow_unused=True)
 
 
 class ResidualStream:
