@@ -1,8 +1,8 @@
-"""Matrix products without autograd: the interface of GEMM backends, and PyTorch's."""
+"""Matrix products without autograd: PyTorch's, the interface of all GEMM backends."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,62 +16,39 @@ NUMPY_DTYPES = (torch.float32, torch.float64)
 MAX_SINGLE_THREADED = 2**18  # multiplications up to which NumPy's BLAS uses one thread
 
 
-class Gemm(Protocol):
-    """Backend for products of matrices (M, K) and (K, N); the second may be the result of `prepack`."""
+class Gemm:
+    """Products of matrices (M, K) and (K, N) by PyTorch, in the dtype of the inputs; other backends inherit from it.
 
-    @property
-    def elementwise(self) -> FusedElementwise | None:
-        """Kernels for the operations between two products, or None."""
-        ...
+    The second matrix may be the result of `prepack`.
+    """
+
+    elementwise: FusedElementwise | None = None  # kernels for the operations between two products
 
     def prepack(self, b: Tensor) -> Any:
-        """Return a matrix (K, N) in the layout that is fastest for many products with a few rows each."""
-        ...
+        """Return a matrix (K, N) in the layout that is fastest for many products with a few rows each.
+
+        On a CPU it is contiguous: OpenBLAS is four times as slow for a transposed one.
+        """
+        return b.contiguous() if b.device.type == "cpu" else b
 
     def mm(self, a: Tensor, b: Any, out: Tensor | None = None, max_abs: float = 0.0) -> Tensor:
         """Return the product; `max_abs` is an upper bound of |a|, or 0 if unknown."""
-        ...
+        return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
 
     def add_mm(self, c: Tensor, a: Tensor, b: Any, max_abs: float = 0.0) -> Tensor:
         """Add the product to c (M, N) in place."""
-        ...
-
-    def linear(self, a: Tensor, b: Any, bias: Tensor) -> Tensor:
-        """Return the product plus a bias (N,)."""
-        ...
-
-    def linear_grads(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradients of weight (N, K) and bias (N,), given dy (M, N) and the input x (M, K)."""
-        ...
-
-
-class TorchGemm:
-    """Products by PyTorch, in the dtype of the inputs."""
-
-    elementwise = None
-
-    def prepack(self, b: Tensor) -> Tensor:
-        """Make the matrix contiguous on a CPU: OpenBLAS is four times as slow for a transposed one."""
-        return b.contiguous() if b.device.type == "cpu" else b
-
-    def mm(self, a: Tensor, b: Tensor, out: Tensor | None = None, max_abs: float = 0.0) -> Tensor:
-        """Return the product."""
-        return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
-
-    def add_mm(self, c: Tensor, a: Tensor, b: Tensor, max_abs: float = 0.0) -> Tensor:
-        """Add the product to c (M, N) in place."""
         return c.addmm_(a, b)
 
-    def linear(self, a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+    def linear(self, a: Tensor, b: Any, bias: Tensor) -> Tensor:
         """Return the product plus a bias (N,)."""
         return torch.addmm(bias, a, b)
 
     def linear_grads(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradients of weight (N, K) and bias (N,)."""
+        """Return the gradients of weight (N, K) and bias (N,), given dy (M, N) and the input x (M, K)."""
         return dy.t() @ x, dy.sum(0)
 
 
-TORCH_GEMM = TorchGemm()
+TORCH_GEMM = Gemm()
 
 
 def to_contiguous_rows(x: Tensor) -> Tensor:

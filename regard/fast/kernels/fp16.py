@@ -94,13 +94,13 @@ class MatrixView(NamedTuple):
     row_major: bool
 
 
-class Fp16Gemm:
+class Fp16Gemm(Gemm):
     """See `regard.fast.gemm.Gemm`."""
 
     def __init__(self, kernels: CDLL, min_operations: int = 2**20) -> None:
         """Products with fewer multiplications than `min_operations` are left to PyTorch."""
         self.kernels = kernels
-        self.elementwise = FusedElementwise(kernels)
+        self.elementwise: FusedElementwise = FusedElementwise(kernels)
         self.min_operations = min_operations
 
     def prepack(self, b: Tensor) -> Tensor | PackedPanels:

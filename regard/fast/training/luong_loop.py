@@ -87,7 +87,8 @@ class PredictiveCenters(MonotonicCenters):
     @cached_property
     def weight_t(self) -> Tensor:
         """W_pᵀ, used by the forward pass only."""
-        return TORCH_GEMM.prepack(self.W_p.t())
+        weight: Tensor = TORCH_GEMM.prepack(self.W_p.t())
+        return weight
 
     def update(self, t: int, h: Tensor) -> None:
         """Compute equation 9."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,82 +15,16 @@ from regard.fast.training.packed.batch import Ragged, target_lengths
 from regard.special_tokens import PAD
 
 
-class Linear(Protocol):
-    """x Wᵀ + b, or x Wᵀ."""
-
-    def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Multiply x (N, I) by weight (O, I) -> (N, O)."""
-        ...
-
-
-class FeedForward(Protocol):
-    """max(0, x W_1 + b_1) W_2 (Vaswani 2017, eq. 2), without b_2."""
-
-    def __call__(self, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
-        """Transform x (N, size) -> (N, size)."""
-        ...
-
-
-class CrossAttention(Protocol):
-    """softmax(Q Kᵀ / √d_k) V of each sentence and head (eq. 1)."""
-
-    def __call__(self, q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
-        """Attend with q (N, size) over keys and values (M, 2·size) -> (N, size)."""
-        ...
-
-
-class SelfAttention(Protocol):
-    """Attention of each sentence within itself."""
-
-    def __call__(self, qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tensor:
-        """Attend with queries, keys and values (N, 3·size) -> (N, size)."""
-        ...
-
-
-class AddNorm(Protocol):
-    """Residual connection and the norm that follows: s = x + dropout(y + b), LayerNorm(s)."""
-
-    def __call__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        bias: Tensor,
-        weight: Tensor,
-        shift: Tensor,
-        epsilon: float,
-        dropout: float,
-        post: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """Return s, or with `post` its norm in the dtype of x; and its norm in the dtype of y.
-
-        Args:
-            x: residual stream (N, size).
-            y: output of a sub-layer (N, size).
-            bias: bias of the sub-layer.
-            weight: weight of the norm.
-            shift: bias of the norm.
-        """
-        ...
-
-
-class CountTokens(Protocol):
-    """Size of a batch."""
-
-    def __call__(self, lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
-        """Return the minimum and sum of lengths (B,), and the sum of the lengths of targets (B, T)."""
-        ...
-
-
 class PackedOps(NamedTuple):
-    """An implementation of all operations."""
+    """An implementation of all operations on N tokens, with the signatures of the functions below."""
 
-    linear: Linear
-    feed_forward: FeedForward
-    cross_attention: CrossAttention
-    self_attention: SelfAttention
-    add_norm: AddNorm
+    linear: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    feed_forward: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    cross_attention: Callable[[Tensor, Tensor, Ragged, Ragged, int], Tensor]
+    self_attention: Callable[[Tensor, Ragged, int, bool], Tensor]
+    add_norm: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float, float, bool], tuple[Tensor, Tensor]]
     cross_entropy: LinearCrossEntropy
-    count_tokens: CountTokens
+    count_tokens: Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 # Not cuDNN's: it plans for every new shape, which takes longer than a whole update.
@@ -97,23 +32,23 @@ SDPA_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDP
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute x Wᵀ + b in the dtype of x."""
+    """Compute x Wᵀ + b, or x Wᵀ, of x (N, I) and weight (O, I), in the dtype of x -> (N, O)."""
     return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
-    """Compute max(0, x W_1 + b_1) W_2."""
+    """Compute max(0, x W_1 + b_1) W_2 of x (N, size) (Vaswani 2017, eq. 2), without b_2 -> (N, size)."""
     return linear(F.relu(linear(x, W_1, b_1)), W_2, None)
 
 
 def cross_attention(q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
-    """Attend over the source."""
+    """Compute softmax(Q Kᵀ / √d_k) V of each sentence and head (eq. 1), given q (N, size) and kv (M, 2·size)."""
     k, v = kv.chunk(2, 1)
     return _attend_padded(q, k, v, queries, keys, heads, causal=False)
 
 
 def self_attention(qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tensor:
-    """Attend within sentences; `causal`: to earlier tokens only."""
+    """Attend within sentences, given queries, keys and values (N, 3·size); `causal`: to earlier tokens only."""
     q, k, v = qkv.chunk(3, 1)
     return _attend_padded(q, k, v, words, words, heads, causal)
 
@@ -137,7 +72,16 @@ def _attend_padded(q: Tensor, k: Tensor, v: Tensor, queries: Ragged, keys: Ragge
 def add_norm(
     x: Tensor, y: Tensor, bias: Tensor, weight: Tensor, shift: Tensor, epsilon: float, dropout: float, post: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the residual stream after a sub-layer, and the input of the next one."""
+    """Compute a residual connection and the norm that follows: s = x + dropout(y + bias), LayerNorm(s).
+
+    Args:
+        x: residual stream (N, size).
+        y: output of a sub-layer (N, size), which lacks its bias.
+        weight, shift: weight and bias of the norm.
+
+    Returns:
+        s, or with `post` its norm in the dtype of x; and its norm in the dtype of y, the input of the next sub-layer.
+    """
     s = x + F.dropout(y + bias.to(y.dtype), dropout).to(x.dtype)
     n = F.layer_norm(s, s.shape[1:], weight, shift, epsilon)
     return n if post else s, n.to(y.dtype)
@@ -157,7 +101,7 @@ def cross_entropy(
 
 
 def count_tokens(lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
-    """Return the shortest source length, and the sums of source and target lengths."""
+    """Return the minimum and sum of lengths (B,), and the sum of the lengths of targets (B, T)."""
     return torch.stack((lengths.min(), lengths.sum(), target_lengths(target_in, target_out).sum()))
 
 

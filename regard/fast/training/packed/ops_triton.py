@@ -6,6 +6,7 @@ Matrix products are PyTorch's, summed in fp32; everything between two of them is
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -198,14 +199,9 @@ def _launch_attention(
     )  # fmt: skip
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute x Wᵀ + b."""
-    return LinearFunction.apply(x, weight, bias)  # type: ignore[no-untyped-call,no-any-return]
-
-
-def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
-    """Compute max(0, x W_1 + b_1) W_2."""
-    return FeedForwardFunction.apply(x, W_1, b_1, W_2)  # type: ignore[no-untyped-call,no-any-return]
+linear: Callable[..., Tensor] = LinearFunction.apply
+feed_forward: Callable[..., Tensor] = FeedForwardFunction.apply
+add_norm: Callable[..., tuple[Tensor, Tensor]] = AddNormFunction.apply
 
 
 def cross_attention(q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
@@ -220,13 +216,6 @@ def self_attention(qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tens
     if words.max_length > max_kernel_length(qkv.dtype) or qkv.shape[1] > 3 * heads * MAX_HEAD_SIZE:
         return ops.self_attention(qkv, words, heads, causal)
     return VarlenAttentionFunction.apply(qkv, None, words, words, heads, causal)  # type: ignore[no-untyped-call,no-any-return]
-
-
-def add_norm(
-    x: Tensor, y: Tensor, bias: Tensor, weight: Tensor, shift: Tensor, epsilon: float, dropout: float, post: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the residual stream after a sub-layer, and the input of the next one."""
-    return AddNormFunction.apply(x, y, bias, weight, shift, epsilon, dropout, post)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def count_tokens(lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
