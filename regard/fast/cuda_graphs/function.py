@@ -112,11 +112,11 @@ class GraphReplay(torch.autograd.Function):
         copy_padded(graph.inputs, tensors)
         graph.forward()
         sizes = spec.sizes(tensors)
-        outputs = []
-        for dims, buffer in zip(spec.outputs, graph.outputs, strict=True):
-            assert buffer is not None
-            shape = [sizes.get(dim, size) for dim, size in zip(dims, buffer.shape, strict=True)]
-            outputs.append(leading_slice(buffer, shape).clone(memory_format=torch.contiguous_format))
+        outputs = [
+            _copy_out(buffer, [sizes.get(dim, size) for dim, size in zip(dims, buffer.shape, strict=True)])
+            for dims, buffer in zip(spec.outputs, graph.outputs, strict=True)
+            if buffer is not None
+        ]
         without_grad = [
             output for output, output_grads in zip(outputs, graph.output_grads, strict=True) if output_grads is None
         ]
@@ -134,7 +134,7 @@ class GraphReplay(torch.autograd.Function):
         copy_padded(graph.output_grads, output_grads)
         graph.backward()
         input_grads = [
-            None if buffer is None else leading_slice(buffer, tensor.shape).clone(memory_format=torch.contiguous_format)
+            None if buffer is None else _copy_out(buffer, tensor.shape)
             for buffer, tensor in zip(graph.input_grads, tensors, strict=True)
         ]
         return None, None, None, None, *input_grads
@@ -175,6 +175,10 @@ def copy_results(buffers: Sequence[Tensor | None], tensors: Sequence[Tensor | No
     for buffer, tensor in zip(buffers, tensors, strict=True):
         if buffer is not None and tensor is not None:
             buffer.copy_(tensor)
+
+
+def _copy_out(buffer: Tensor, shape: Sequence[int]) -> Tensor:
+    return leading_slice(buffer, shape).clone(memory_format=torch.contiguous_format)
 
 
 def autocast_key(tensors: Sequence[Tensor]) -> tuple[str, bool, torch.dtype]:

@@ -6,7 +6,6 @@ attention weights are fp32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -15,7 +14,7 @@ from torch.nn import functional as F
 
 from regard.fast.cuda_graphs.cache import GraphedFunctionCache, get_graph_cache
 from regard.fast.cuda_graphs.function import ShapeSpec
-from regard.fast.eligibility import dropout_rate, has_hooks_or_overrides
+from regard.fast.eligibility import compute_dtype, dropout_rate, has_hooks_or_overrides
 from regard.fast.kernels.fp16 import select_gemm
 from regard.fast.training.graphed_loop import run_loop
 from regard.fast.training.luong_loop import LayerWeights, LoopConfig, LoopInputs, flatten_inputs, run_input_feeding
@@ -42,13 +41,8 @@ MAX_WINDOWS = 4  # longer sources use the reference loop, which reads the window
 
 def run_luong_loop(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[Tensor, Attended]:
     """Run the decoder over a whole target, words (B, T, E): h̃ (B, T, F) and attention."""
-    is_supported_device = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
-    if (
-        is_supported_device
-        and words.shape[1]
-        and is_supported(decoder)
-        and _are_shapes_supported(decoder, state, words)
-    ):
+    has_kernels = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
+    if has_kernels and words.shape[1] and is_supported(decoder) and _are_shapes_supported(decoder, state, words):
         return run_input_feeding_loop(decoder, state, words, get_graph_cache(decoder) if words.is_cuda else None)
     return run_loop(unroll_decoder, decoder, state, words, drops_input=True)
 
@@ -114,9 +108,8 @@ def prepare_inputs(decoder: LuongDecoder, state: LuongState, words: Tensor) -> t
     if dropout_masks:
         words = words * dropout_masks[0] * scales[0]
     loop_inputs = _collect_inputs(decoder, state, words, dropout_masks[1:])
-    return LoopConfig(len(loop_inputs.layers), scales[1:], _get_window(decoder), select_gemm(words)), flatten_inputs(
-        loop_inputs
-    )
+    config = LoopConfig(len(loop_inputs.layers), scales[1:], _get_window(decoder), select_gemm(words))
+    return config, flatten_inputs(loop_inputs)
 
 
 def _get_window(decoder: LuongDecoder) -> Window:
@@ -128,8 +121,7 @@ def _get_window(decoder: LuongDecoder) -> Window:
 
 def _collect_inputs(decoder: LuongDecoder, state: LuongState, words: Tensor, dropout_masks: list[Tensor]) -> LoopInputs:
     """Cast weights and states; dropout is already applied to the words."""
-    device_type = words.device.type
-    dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else words.dtype
+    dtype = compute_dtype(words)
     state_dtype = torch.promote_types(dtype, torch.float32)
     cells = [cell for cell in decoder.recurrent.forwards if isinstance(cell, LSTMCell)]
     keys, mask = _score_keys(decoder.attention, state.memory)
@@ -137,10 +129,13 @@ def _collect_inputs(decoder: LuongDecoder, state: LuongState, words: Tensor, dro
     word_weight, fed_weight = cells[0].weight_ih.to(dtype).tensor_split([E], 1)
     input_weights = [fed_weight, *(cell.weight_ih.to(dtype) for cell in cells[1:])]
     layers = [
-        LayerWeights(torch.cat((W, cell.weight_hh.to(dtype)), 1), (cell.bias_ih + cell.bias_hh).to(dtype), *initial)
-        for W, cell, initial in zip(
-            input_weights, cells, _iterate_initial_states(state, dtype, state_dtype), strict=True
+        LayerWeights(
+            torch.cat((W, cell.weight_hh.to(dtype)), 1),
+            (cell.bias_ih + cell.bias_hh).to(dtype),
+            h.to(dtype),
+            c.to(state_dtype),
         )
+        for W, cell, (h, c) in zip(input_weights, cells, state.recurrent, strict=True)
     ]
     return LoopInputs(
         words.to(dtype),
@@ -175,14 +170,6 @@ def _center_inputs(decoder: LuongDecoder, state: LuongState, num_steps: int, sta
         positions, _ = alignment.window(mask.new_empty(len(mask), num_steps, 0), mask, state.step)
         return [positions[..., positions.shape[2] // 2].to(state_dtype).contiguous()]
     return []
-
-
-def _iterate_initial_states(
-    state: LuongState, dtype: torch.dtype, state_dtype: torch.dtype
-) -> Iterator[tuple[Tensor, Tensor]]:
-    for pair in state.recurrent:
-        h, c = pair
-        yield h.to(dtype), c.to(state_dtype)
 
 
 def _draw_dropout_masks(decoder: LuongDecoder, words: Tensor) -> tuple[list[Tensor], tuple[float, ...]]:

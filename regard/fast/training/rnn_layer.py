@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch.nn import functional
 
 from regard.fast.cuda_graphs.cache import get_graph_cache
 from regard.fast.cuda_graphs.function import ShapeSpec
-from regard.fast.eligibility import has_hooks_or_overrides
+from regard.fast.eligibility import compute_dtype, has_hooks_or_overrides
 from regard.fast.gemm import TORCH_GEMM, Gemm
 from regard.fast.kernels.fp16 import select_gemm
 from regard.fast.training.step_ops import InplaceStepOps, LSTMStep
@@ -44,14 +45,13 @@ def run_layer(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None
         outputs (B, S, H), zero behind each end, and the state after the last token of each sentence.
     """
     device = x.device.type
-    kernel = (
-        None if has_hooks_or_overrides(cell) or not x.shape[1] else LAYER_KERNELS.get(device, {}).get(cell_kind(cell))
-    )
-    if kernel is None or (device == "cpu" and torch.is_autocast_enabled(device)):
+    kernel = LAYER_KERNELS.get(device, {}).get(cell_kind(cell))
+    is_cpu_autocast = device == "cpu" and torch.is_autocast_enabled(device)
+    if kernel is None or not x.shape[1] or is_cpu_autocast or has_hooks_or_overrides(cell):
         return unroll_cell(cell, x, lengths, initial)
     assert isinstance(cell, Cell)
     initial_tensors = (cell.zero_state(x),) * cell.num_state_tensors if initial is None else state_tensors(initial)
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    dtype = compute_dtype(x)
     # With autocast to bf16 cuDNN would compute in fp16, which overflows.
     with torch.autocast(device, enabled=False):
         return kernel(
@@ -120,22 +120,16 @@ def _run_cudnn_lstm(
     return hidden_states * is_token, (last_real_state(hidden_states, lengths, initial[0]), c[0])
 
 
-def _run_cudnn_gru(
-    cell: nn.Module, x: Tensor, lengths: Tensor, initial: list[Tensor], weights: list[Tensor]
-) -> tuple[Tensor, State]:
-    return _run_cudnn_masked(torch._VF.gru, x, lengths, initial[0], weights)
-
-
-def _run_cudnn_elman(
-    cell: nn.Module, x: Tensor, lengths: Tensor, initial: list[Tensor], weights: list[Tensor]
-) -> tuple[Tensor, State]:
-    return _run_cudnn_masked(torch._VF.rnn_tanh, x, lengths, initial[0], weights)
-
-
 def _run_cudnn_masked(
-    run: Callable[..., tuple[Tensor, Tensor]], x: Tensor, lengths: Tensor, h: Tensor, weights: list[Tensor]
-) -> tuple[Tensor, Tensor]:
+    run: Callable[..., tuple[Tensor, Tensor]],
+    cell: nn.Module,
+    x: Tensor,
+    lengths: Tensor,
+    initial: list[Tensor],
+    weights: list[Tensor],
+) -> tuple[Tensor, State]:
     """Run a kernel over the padding, too, and mask its outputs."""
+    (h,) = initial
     hidden_states, _ = run(x, h[None], weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
     return hidden_states * _valid_positions(x, lengths), last_real_state(hidden_states, lengths, h)
 
@@ -153,9 +147,9 @@ def cell_kind(cell: nn.Module) -> str:
 
 LAYER_KERNELS: dict[str, dict[str, LayerKernel]] = {
     "cuda": {
-        "elman": _run_cudnn_elman,
+        "elman": partial(_run_cudnn_masked, torch._VF.rnn_tanh),
         "lstm": _run_cudnn_lstm,
-        "gru-torch": _run_cudnn_gru,
+        "gru-torch": partial(_run_cudnn_masked, torch._VF.gru),
         "gru-paper": _run_reset_before_gru,
     },
     "cpu": {"lstm": _run_lstm_cpu, "gru-paper": _run_reset_before_gru},
