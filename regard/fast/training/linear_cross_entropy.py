@@ -34,6 +34,7 @@ from regard.special_tokens import PAD
 # Label-smoothed cross-entropy of h (N, D), weight (V, D), bias (V,), ids (N,), smoothing and R-Drop's weight (of two
 # halves of a batch): the sum, ignoring PAD.
 LinearCrossEntropy = Callable[[Tensor, Tensor, Tensor | None, Tensor, float, float], Tensor]
+PaddedBatch = tuple[Tensor, Tensor, Tensor, Tensor]  # source (B, S), lengths (B,), target_in and target_out (B, T)
 DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, TransformerDecoder)
 
 
@@ -58,17 +59,13 @@ def _modules_on_path(model: Seq2Seq, layer: nn.Linear) -> list[nn.Module]:
     return [model.decoder.get_submodule(".".join(path[:depth])) for depth in range(len(path) + 1)]
 
 
-class ChunkedLoss:
-    """Summed loss of a batch without all its logits; the reference loss for everything else."""
+class KernelLoss:
+    """Summed loss of a batch by kernels; the reference loss for everything that they do not support."""
 
-    def __init__(self, padding_reason: str | None = None) -> None:
+    def __init__(self, purpose: str, kernels: str, padding_reason: str | None = None) -> None:
         """`padding_reason`: why a Transformer's batches are padded, logged at the first training batch."""
+        self.kernels = TritonKernels(purpose, kernels)
         self.padding_reason = padding_reason
-        self.kernels = TritonKernels("linear cross-entropy", "regard.fast.kernels.triton.cross_entropy")
-
-    def __reduce__(self) -> tuple[type[ChunkedLoss], tuple[str | None]]:
-        """Copies count batches from 0."""
-        return ChunkedLoss, (self.padding_reason,)
 
     def __call__(
         self,
@@ -83,15 +80,33 @@ class ChunkedLoss:
         self.kernels.batches += model.training
         if self.padding_reason is not None and self.kernels.batches == 1:
             log_padding(self.padding_reason)
-        layer = find_output_layer(model) if guide is None and is_supported(model) else None
-        loss_fn = (
-            None
-            if layer is None or has_hooks_or_overrides(*_modules_on_path(model, layer))
-            else self._select_loss(model, layer)
-        )
-        if layer is None or loss_fn is None:
-            return default_loss_sum(model, source, lengths, target_in, target_out, guide)
-        settings, batch = model.criterion.settings, (source, lengths, target_in, target_out)
+        batch = (source, lengths, target_in, target_out)
+        loss = self.compute(model, batch) if guide is None else None
+        return default_loss_sum(model, *batch, guide) if loss is None else loss
+
+    def compute(self, model: Seq2Seq, batch: PaddedBatch) -> Tensor | None:
+        """Return the loss, or None if it is not supported."""
+        raise NotImplementedError
+
+
+class ChunkedLoss(KernelLoss):
+    """Loss without all logits of a batch."""
+
+    def __init__(self, padding_reason: str | None = None) -> None:
+        super().__init__("linear cross-entropy", "regard.fast.kernels.triton.cross_entropy", padding_reason)
+
+    def __reduce__(self) -> tuple[type[ChunkedLoss], tuple[str | None]]:
+        """Copies count batches from 0."""
+        return ChunkedLoss, (self.padding_reason,)
+
+    def compute(self, model: Seq2Seq, batch: PaddedBatch) -> Tensor | None:
+        """Return the loss of a supported model whose output layer is unmodified."""
+        layer = find_output_layer(model) if is_supported(model) else None
+        if layer is None or has_hooks_or_overrides(*_modules_on_path(model, layer)):
+            return None
+        loss_fn, settings = self._select_loss(model, layer), model.criterion.settings
+        if loss_fn is None:
+            return None
         r_drop = settings.r_drop if model.training else 0.0
         source, lengths, target_in, target_out = (torch.cat([tensor, tensor]) for tensor in batch) if r_drop else batch
         features, _ = model.decoder.hidden_states(model.encode(source, lengths), target_in)

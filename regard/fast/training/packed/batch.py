@@ -41,9 +41,6 @@ def make_ragged(lengths: Tensor, count: int, max_length: int) -> Ragged:
     return Ragged(cu_seqlens.int(), seq_ids, positions, max_length)
 
 
-PaddedBatch = tuple[Tensor, Tensor, Tensor, Tensor]  # source (B, S), lengths (B,), target_in and target_out (B, T)
-
-
 class PackedBatch(NamedTuple):
     """Input of the packed loss."""
 

@@ -25,13 +25,12 @@ from regard.fast.eligibility import (
     compute_dtype,
     is_cpu_model,
 )
-from regard.fast.selftest import TritonKernels
-from regard.fast.training.linear_cross_entropy import log_padding
-from regard.fast.training.packed.batch import BatchSize, PackedBatch, PaddedBatch, Ragged, bucket_shapes, pack_batch
+from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch, log_padding
+from regard.fast.training.packed.batch import BatchSize, PackedBatch, Ragged, bucket_shapes, pack_batch
 from regard.fast.training.packed.ops import PackedOps
 from regard.fast.training.packed.ops_cpu import CPU_OPS
 from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy, default_loss_sum
+from regard.models.losses import CrossEntropy
 from regard.models.vaswani2017 import (
     DecoderLayer,
     EncoderLayer,
@@ -92,12 +91,12 @@ def _list_replaced_modules(model: Seq2Seq) -> list[nn.Module]:
     return [encoder, decoder, *(part for each in parts for part in each.modules())]
 
 
-class PackedLoss:
-    """Summed loss of a batch without padding; the reference loss for everything else."""
+class PackedLoss(KernelLoss):
+    """Loss without padding."""
 
     def __init__(self) -> None:
+        super().__init__("packed training", "regard.fast.training.packed.ops_triton")
         self.graph_cache = LossGraphCache()
-        self.kernels = TritonKernels("packed training", "regard.fast.training.packed.ops_triton")
         self.fingerprint: ModelFingerprint | None = None  # of the last model
         self.hook_monitor: HookMonitor | None = None  # of its replaced modules, if it is supported
         self.has_logged_padding = False
@@ -106,22 +105,7 @@ class PackedLoss:
         """Copies start without CUDA graphs, which belong to the weights of one model."""
         return PackedLoss, ()
 
-    def __call__(
-        self,
-        model: Seq2Seq,
-        source: Tensor,
-        lengths: Tensor,
-        target_in: Tensor,
-        target_out: Tensor,
-        guide: Tensor | None,
-    ) -> Tensor:
-        """Return the summed loss."""
-        self.kernels.batches += model.training
-        padded_batch = (source, lengths, target_in, target_out)
-        loss = self._compute_packed(model, padded_batch) if guide is None else None
-        return default_loss_sum(model, *padded_batch, guide) if loss is None else loss
-
-    def _compute_packed(self, model: Seq2Seq, padded_batch: PaddedBatch) -> Tensor | None:
+    def compute(self, model: Seq2Seq, batch: PaddedBatch) -> Tensor | None:
         """Return the loss by Triton kernels, or on a CPU by its own operations; None if neither is possible."""
         fingerprint = self._find_supported_model(model)
         if fingerprint is None:
@@ -133,17 +117,15 @@ class PackedLoss:
         if is_cpu_model(fingerprint.weights):
             ops = None if model.training and model.criterion.settings.r_drop else CPU_OPS
         else:
-            kernels = self.kernels.select(fingerprint.weights, is_training, partial(_try_kernels, model, padded_batch))
+            kernels = self.kernels.select(fingerprint.weights, is_training, partial(_try_kernels, model, batch))
             ops = None if kernels is None else kernels.TRITON_OPS
-        size = None if ops is None else _measure_batch(padded_batch, ops)
+        size = None if ops is None else _measure_batch(batch, ops)
         if ops is None or size is None:
             return None
         loss = (
-            self._compute_by_graph(model, fingerprint, padded_batch, size, ops)
-            if is_training and ops is not CPU_OPS
-            else None
+            self._compute_by_graph(model, fingerprint, batch, size, ops) if is_training and ops is not CPU_OPS else None
         )
-        return _compute_eagerly(model, padded_batch, size, ops) if loss is None else loss
+        return _compute_eagerly(model, batch, size, ops) if loss is None else loss
 
     def _find_supported_model(self, model: Seq2Seq) -> ModelFingerprint | None:
         """Return the fingerprint of a supported model, else None; graphs of a changed model are dropped."""
@@ -158,10 +140,10 @@ class PackedLoss:
         return self.fingerprint if is_unchanged else None
 
     def _compute_by_graph(
-        self, model: Seq2Seq, fingerprint: ModelFingerprint, padded_batch: PaddedBatch, size: BatchSize, ops: PackedOps
+        self, model: Seq2Seq, fingerprint: ModelFingerprint, batch: PaddedBatch, size: BatchSize, ops: PackedOps
     ) -> Tensor | None:
         """Return the loss by a CUDA graph if batches of similar size have come before, else None."""
-        source, target = padded_batch[0].shape[1], padded_batch[2].shape[1]
+        source, target = batch[0].shape[1], batch[2].shape[1]
         bucket, max_lengths = size.round_up(source, target), (bucket_length(source), bucket_length(target))
         dropout_rates = tuple([part.p * part.training for part in fingerprint.dropouts])
         dtype = compute_dtype(fingerprint.weights[0])
@@ -171,31 +153,31 @@ class PackedLoss:
             return _compute_eagerly(model, inputs, bucket, ops)
 
         return self.graph_cache.compute_loss(
-            key, model, fingerprint.weights, compute, padded_batch, bucket_shapes(bucket, *max_lengths)
+            key, model, fingerprint.weights, compute, batch, bucket_shapes(bucket, *max_lengths)
         )
 
 
-def _measure_batch(padded_batch: PaddedBatch, ops: PackedOps) -> BatchSize | None:
+def _measure_batch(batch: PaddedBatch, ops: PackedOps) -> BatchSize | None:
     """Return the size of a batch; None if a source, or every target, is empty."""
-    source, lengths, target_in, target_out = padded_batch
+    source, lengths, target_in, target_out = batch
     shortest, *words = ops.count_tokens(lengths, target_in, target_out).tolist()
     return BatchSize(len(source), *words) if shortest and words[1] else None
 
 
-def _compute_eagerly(model: Seq2Seq, padded_batch: Sequence[Tensor], size: BatchSize, ops: PackedOps) -> Tensor:
+def _compute_eagerly(model: Seq2Seq, batch: Sequence[Tensor], size: BatchSize, ops: PackedOps) -> Tensor:
     """Return the loss of a batch that is packed to this size, without a graph."""
-    source, lengths, target_in, target_out = padded_batch
+    source, lengths, target_in, target_out = batch
     r_drop = model.criterion.settings.r_drop if model.training else 0.0
-    batch = pack_batch(source, lengths, target_in, target_out, size, 2 if r_drop else 1)
-    return compute_packed_loss(model, batch, r_drop, compute_dtype(next(model.parameters())), ops)
+    packed = pack_batch(source, lengths, target_in, target_out, size, 2 if r_drop else 1)
+    return compute_packed_loss(model, packed, r_drop, compute_dtype(next(model.parameters())), ops)
 
 
-def _try_kernels(model: Seq2Seq, padded_batch: PaddedBatch, kernels: Any) -> None:
+def _try_kernels(model: Seq2Seq, batch: PaddedBatch, kernels: Any) -> None:
     """Run all kernels for this batch, forward and backward."""
-    size = _measure_batch(padded_batch, kernels.TRITON_OPS)
+    size = _measure_batch(batch, kernels.TRITON_OPS)
     if size is not None:
         with use_detached_parameters(model) as leaves:
-            loss = _compute_eagerly(model, padded_batch, size, kernels.TRITON_OPS)
+            loss = _compute_eagerly(model, batch, size, kernels.TRITON_OPS)
             torch.autograd.grad(loss, leaves, allow_unused=True)
 
 
