@@ -18,7 +18,7 @@ static inline void dequantize(vint sums, float x_scale, const LinearLayer *by, l
 #if defined(__aarch64__) && !defined(PLAIN)
 #include "tile_neon.h"
 #else
-#include "tile_vnni.h"
+#include "tile_x86.h"
 #endif
 
 long int8_panel_width(void) { return TILE_COLUMNS; }

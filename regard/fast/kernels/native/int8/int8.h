@@ -1,8 +1,8 @@
 /* Layers of an int8 Transformer. `int8_weights.py` has the same structs. */
 
-/* AVX-512 VNNI, AVX-VNNI or SDOT; PLAIN emulates the former, so that it can be tested on any CPU. */
-#if !defined(__AVX512VNNI__) && !defined(__AVXVNNI__) && !defined(__ARM_FEATURE_DOTPROD) && !defined(PLAIN)
-#error this CPU, or its compiler, has no int8 dot products
+/* VNNI, AVX2 or SDOT; PLAIN emulates the first, so that it can be tested on any CPU. */
+#if !defined(__AVX2__) && !defined(__ARM_FEATURE_DOTPROD) && !defined(PLAIN)
+#error this CPU, or its compiler, has neither AVX2 nor SDOT
 #endif
 
 #include "../simd.h"

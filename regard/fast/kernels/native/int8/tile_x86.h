@@ -1,5 +1,6 @@
 /* GEMM tile for x86: VPDPBUSD multiplies four uint8 by four int8, in eight or sixteen lanes. x is shifted by 128, and
-   sums start with the correction for that. */
+   sums start with the correction for that. Without VNNI, even and odd bytes are widened to int16 and multiplied by
+   VPMADDWD; VPMADDUBSW would saturate. Both give the same sums. */
 
 #define TILE_ROWS (LANES / 2) /* rows of a panel of x, and of a tile of y: all sums of a tile are in registers */
 #define TILE_VECTORS 3 /* vectors of W */
@@ -12,6 +13,14 @@ static inline vint add_dot(vint sums, vint x, vint w) {
   return (vint)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)x, (__m512i)w);
 #elif defined(__AVXVNNI__) && LANES == 8
   return (vint)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)x, (__m256i)w);
+#elif defined(__AVX512BW__) && LANES == 16
+  __m512i even = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)w, 8), 8), odd = _mm512_srai_epi16((__m512i)w, 8);
+  __m512i low = _mm512_and_si512((__m512i)x, _mm512_set1_epi16(0xff)), high = _mm512_srli_epi16((__m512i)x, 8);
+  return sums + (vint)_mm512_madd_epi16(low, even) + (vint)_mm512_madd_epi16(high, odd);
+#elif defined(__AVX2__) && LANES == 8
+  __m256i even = _mm256_srai_epi16(_mm256_slli_epi16((__m256i)w, 8), 8), odd = _mm256_srai_epi16((__m256i)w, 8);
+  __m256i low = _mm256_and_si256((__m256i)x, _mm256_set1_epi16(0xff)), high = _mm256_srli_epi16((__m256i)x, 8);
+  return sums + (vint)_mm256_madd_epi16(low, even) + (vint)_mm256_madd_epi16(high, odd);
 #else
   uint8_t from[4 * LANES];
   int8_t by[4 * LANES];
