@@ -68,7 +68,7 @@ def test_compiler_error_is_reported_and_leaves_no_files(
     failing = write_compiler(tmp_path, f"{knows_its_name}; echo 'gemm.c:1: error: no such thing' >&2; exit 1")
     monkeypatch.setenv("CC", f"{failing} -O1")
     assert "gemm.c:1: error: no such thing" in check_fallback(capsys)
-    assert not list((tmp_path / "cache").iterdir()), "files were left behind"
+    assert not list((tmp_path / "cache" / "kernels").iterdir()), "files were left behind"
 
 
 def test_library_that_cannot_be_loaded_is_named(

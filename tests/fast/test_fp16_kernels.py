@@ -6,7 +6,6 @@ import ctypes
 import math
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -205,7 +204,7 @@ def test_loss_accepts_transposed_inputs() -> None:
 
 def test_small_products_are_left_to_pytorch() -> None:
     a, b = torch.randn(20, 30), torch.randn(30, 40)
-    default = Fp16Gemm(fp16.load_kernels())
+    default = Fp16Gemm(kernels().kernels)
     assert torch.equal(default.mm(a, default.prepack(b)), a @ b)
     assert isinstance(default.prepack(torch.randn(256, 256)), PackedPanels)
     weight, bias = default.linear_grads(a, a)
@@ -460,20 +459,6 @@ def test_kernels_use_pytorch_threads_with_identical_results(threads: int) -> Non
     found = kernels().mm(a, b)
     torch.set_num_threads(1)
     assert torch.equal(found, kernels().mm(a, b)), threads
-
-
-def test_kernels_are_compiled_once_per_processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    (folder / "one.c").write_text("int one(void) { return 1; }\n", encoding="utf-8")
-    first = native_build._find_or_compile(folder, native_build.FLAGS)
-    assert ctypes.CDLL(str(first)).one() == 1
-    stamp = first.stat().st_mtime_ns
-    assert native_build._find_or_compile(folder, native_build.FLAGS) == first
-    assert first.stat().st_mtime_ns == stamp
-    monkeypatch.setattr(native_build, "describe_cpu", lambda: "another")
-    assert native_build._find_or_compile(folder, native_build.FLAGS) != first
 
 
 def test_mismatched_shapes_are_named() -> None:

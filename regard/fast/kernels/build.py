@@ -73,25 +73,44 @@ def require_selftest(kernels: ctypes.CDLL, selftest: Callable[[], str]) -> None:
 
 
 def _find_or_compile(folder: Path, flags: Sequence[str]) -> Path:
-    """Return the cached library for these sources, flags, compiler and CPU; compile it if there is none."""
+    """Return the cached library for these sources, flags, compiler and CPU; compile it if there is none.
+
+    Without a compiler, the newest library for these sources, flags and CPU is returned.
+    """
     compiler = shlex.split(os.environ.get("CC") or "cc")
-    if shutil.which(compiler[0]) is None:
-        raise KernelUnavailableError(f"there is no C compiler {compiler[0]}; set CC to another")
     command = [*compiler, *flags]
     try:
         sources = sorted(folder.glob("*.c"))
         source_texts = [path.read_bytes() for path in (HEADER, *sorted(folder.glob("*.h")), *sources)]
-        macros = _run_compiler(
-            [*command, "-dM", "-E", "-x", "c", os.devnull]
-        )  # predefined macros identify compiler and CPU features
-        key_data = b"\n".join([*source_texts, macros, *map(str.encode, [*command, describe_cpu()])])
-        path = find_cache_folder() / f"{folder.name}-{hashlib.sha256(key_data).hexdigest()[:24]}.so"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _compile_library(path, command, compiler, sources)
+        name = f"{folder.name}-{_hash(*source_texts, *map(str.encode, [*flags, describe_cpu()]))}"
+        cache = find_cache_folder() / "kernels"
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_shared(cache)
+        if shutil.which(compiler[0]) is None:
+            path = max(cache.glob(f"{name}-*.so"), key=lambda path: path.stat().st_mtime, default=None)
+            if path is None:
+                raise KernelUnavailableError(f"there is no C compiler {compiler[0]}; set CC to another")
+        else:
+            # Predefined macros identify the compiler and the CPU features that it uses.
+            macros = _run_compiler([*command, "-dM", "-E", "-x", "c", os.devnull])
+            path = cache / f"{name}-{_hash(macros)}.so"
+            if not path.exists():
+                _compile_library(path, command, compiler, sources)
+        _refuse_shared(path)
     except (OSError, RuntimeError) as error:  # e.g. no home directory
         raise KernelUnavailableError(f"{error}; set REGARD_CACHE to another folder") from error
     return path
+
+
+def _hash(*parts: bytes) -> str:
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:24]
+
+
+def _refuse_shared(path: Path) -> None:
+    """Raise a `KernelUnavailableError` if another user may write to a path: code is loaded from it."""
+    status = path.stat()
+    if hasattr(os, "geteuid") and (status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022):
+        raise KernelUnavailableError(f"other users may write to {path}; set REGARD_CACHE to a folder of your own")
 
 
 def _compile_library(path: Path, command: list[str], linker: list[str], sources: list[Path]) -> None:
@@ -105,6 +124,7 @@ def _compile_library(path: Path, command: list[str], linker: list[str], sources:
         for part, source in zip(parts, sources, strict=True):
             _run_compiler([*command, "-c", str(source), "-o", part])
         _run_compiler([*linker, "-shared", *parts, "-o", str(made), "-lm"])
+        made.chmod(0o755)  # whatever the umask is
         made.replace(path)
 
 
