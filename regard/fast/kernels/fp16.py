@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from ctypes import CDLL
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -24,10 +25,7 @@ from regard.fast.kernels.build import FLOAT, INT, LONG, POINTER, KernelUnavailab
 from regard.fast.selftest import cpu_time_ratio
 from regard.fast.training.step_ops import AttentionGrads, AttentionStep, InplaceStepOps, LSTMStep, apply_dropout
 
-SELFTEST_SHAPE, SELFTEST_ROUNDS = (
-    (256, 512, 512),
-    4,
-)  # shape of the compared products, and rounds
+SELFTEST_SHAPE, SELFTEST_ROUNDS = (256, 512, 512), 4  # shape of the compared products, and rounds
 TOLERANCE = 0.01  # relative error
 FP16_REQUESTED = ContextVar("asked", default=False)
 
@@ -185,6 +183,11 @@ class FusedElementwise(InplaceStepOps):
     def __init__(self, kernels: CDLL) -> None:
         self.kernels = kernels
 
+    def _call(self, name: str, *arguments: Tensor | int) -> None:
+        """Call a kernel, which takes address and row stride of a matrix."""
+        parts = (as_matrix(part) if isinstance(part, Tensor) else (part,) for part in arguments)
+        getattr(self.kernels, name)(*chain.from_iterable(parts))
+
     def cross_entropy(self, logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         """Return the summed loss of logits (N, V) and ids (N, 1), and replace the logits by their gradients."""
         (rows, words), targets = logits.shape, targets.to(torch.int64).contiguous()
@@ -199,13 +202,7 @@ class FusedElementwise(InplaceStepOps):
     def lstm_gates(self, step: LSTMStep, h: Tensor, above: Tensor) -> None:
         """See `StepOps`; afterwards `pre` holds the activated gates."""
         pre, c, after, keep_mask, scale = step
-        self.kernels.elementwise_lstm(
-            *as_matrix(pre),
-            *as_matrix(c),
-            *as_matrix(after),
-            *as_matrix(h),
-            *c.shape,
-        )
+        self._call("elementwise_lstm", pre, c, after, h, *c.shape)
         if above is not h:
             above.copy_(apply_dropout(h, keep_mask, scale))
 
@@ -213,22 +210,19 @@ class FusedElementwise(InplaceStepOps):
         """See `StepOps`; `pre` holds the activated gates."""
         pre, c, after, keep_mask, scale = step
         grad = to_contiguous_rows(apply_dropout(d_above, keep_mask, scale))
-        self.kernels.elementwise_lstm_backward(
-            *as_matrix(pre), *as_matrix(c), *as_matrix(after), *as_matrix(grad), *as_matrix(d_h),
-            *as_matrix(d_c), *as_matrix(d_pre), *c.shape,
-        )  # fmt: skip
+        self._call("elementwise_lstm_backward", pre, c, after, grad, d_h, d_c, d_pre, *c.shape)
 
     def attention_weighted_sum(self, weights: Tensor, x: Tensor) -> Tensor:
         """See `StepOps`."""
         weights, (B, T, S), V = weights.contiguous(), weights.shape, x.shape[2]
         x = x if x.stride(0) == T * x.stride(1) else x.contiguous()
         y = x.new_empty(B, S, V)
-        self.kernels.elementwise_weighted_sum(weights.data_ptr(), *as_matrix(x.flatten(0, 1)), y.data_ptr(), B, T, S, V)
+        self._call("elementwise_weighted_sum", weights.data_ptr(), x.flatten(0, 1), y.data_ptr(), B, T, S, V)
         return y
 
     def attentional_tanh(self, z: Tensor, out: Tensor, fed: Tensor, keep_mask: Tensor | None, scale: float) -> None:
         """See `StepOps`."""
-        self.kernels.elementwise_tanh(*as_matrix(z), *as_matrix(out), *z.shape)
+        self._call("elementwise_tanh", z, out, *z.shape)
         fed.copy_(apply_dropout(out, keep_mask, scale))
 
     def attentional_tanh_backward(
@@ -236,13 +230,7 @@ class FusedElementwise(InplaceStepOps):
     ) -> None:
         """See `StepOps`."""
         fed = to_contiguous_rows(apply_dropout(d_fed, keep_mask, scale))
-        self.kernels.elementwise_tanh_backward(
-            *as_matrix(d_out),
-            *as_matrix(fed),
-            *as_matrix(out),
-            *as_matrix(d_z),
-            *out.shape,
-        )
+        self._call("elementwise_tanh_backward", d_out, fed, out, d_z, *out.shape)
 
     def attention(self, step: AttentionStep, query: Tensor, context: Tensor) -> None:
         """See `StepOps`."""
@@ -251,10 +239,8 @@ class FusedElementwise(InplaceStepOps):
             super().attention(step, query, context)
             return
         keys, values, mask = keys.contiguous(), values.contiguous(), mask.contiguous()
-        self.kernels.elementwise_attention(
-            *as_matrix(query), keys.data_ptr(), values.data_ptr(), mask.data_ptr(), *as_matrix(weights),
-            *as_matrix(context), *keys.shape, values.shape[2],
-        )  # fmt: skip
+        memory = keys.data_ptr(), values.data_ptr(), mask.data_ptr()
+        self._call("elementwise_attention", query, *memory, weights, context, *keys.shape, values.shape[2])
 
     def attention_backward(self, step: AttentionStep, grads: AttentionGrads) -> None:
         """See `StepOps`."""
@@ -264,10 +250,8 @@ class FusedElementwise(InplaceStepOps):
             super().attention_backward(step, grads)
             return
         keys, values = keys.contiguous(), values.contiguous()
-        self.kernels.elementwise_attention_backward(
-            *as_matrix(d_context), *as_matrix(d_weights), *as_matrix(weights), keys.data_ptr(), values.data_ptr(),
-            *as_matrix(d_query), *as_matrix(d_scores), *as_matrix(d_all), *keys.shape, values.shape[2],
-        )  # fmt: skip
+        inputs, sizes = (weights, keys.data_ptr(), values.data_ptr()), (*keys.shape, values.shape[2])
+        self._call("elementwise_attention_backward", d_context, d_weights, *inputs, d_query, d_scores, d_all, *sizes)
 
 
 def as_matrix(x: Tensor) -> tuple[int, int]:
