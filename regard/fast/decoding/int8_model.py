@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import byref
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -210,37 +211,30 @@ class Int8Decoder(KVCachedDecoder):
         rows, source_kv, mask, cache = len(tokens), state.values.contiguous(), state.mask.contiguous(), state.cache
         batch = DecodeBatchStruct(
             *(rows, rows, None, *mask.shape, source_kv.data_ptr(), mask.data_ptr()),
-            *(
-                cache.groups,
-                cache.slots,
-                cache.keys.shape[4],
-                num_written,
-                cache.values.data_ptr(),
-                state.table.data_ptr(),
-            ),
+            *(cache.groups, cache.slots, cache.keys.shape[4], num_written),
+            *(cache.values.data_ptr(), state.table.data_ptr()),
         )
         token_ids = tokens.long().contiguous() if self.words is None else self.words[tokens]
         steps = torch.full((rows,), state.step) if isinstance(state.step, int) else state.step.contiguous()
         log_probs = torch.empty(rows, self.output.out_features, dtype=torch.float32)
         alignment = torch.zeros(rows, mask.shape[1], dtype=torch.float32)
-        positions, workspace = (
-            self.embedding_table.position_table(num_written + 1),
-            self._allocate_workspace(batch, num_written),
-        )
+        positions, workspace = self._step_buffers(batch, num_written)
         tensors = (part.data_ptr() for part in (token_ids, steps, alignment, log_probs, workspace))
-        shared_arguments = (self.embedding_table.as_struct(positions), self.output, self._alignment_source())
-        _check_ids(
-            self.kernels.int8_step(self.stack, batch, *shared_arguments, *tensors), token_ids, self.embedding_table
-        )
+        is_valid = self.kernels.int8_step(*self._step_arguments(batch, positions), *tensors)
+        _check_ids(is_valid, token_ids, self.embedding_table)
         cache.length = num_written + 1
         return log_probs, state._replace(step=state.step + 1), Attended(alignment[:, None, :0], alignment[:, None])
 
-    def _alignment_source(self) -> AlignmentSourceStruct:
-        layer, head, _ = self.alignment_head
-        return AlignmentSourceStruct(layer % len(self.layers), -1 if head is None else head)
+    def _step_buffers(self, batch: DecodeBatchStruct, last: int) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of positions, and a workspace, for steps up to `last`."""
+        workspace = torch.empty(self.kernels.int8_step_workspace(self.stack, batch, last), dtype=torch.uint8)
+        return self.embedding_table.position_table(last + 1), workspace
 
-    def _allocate_workspace(self, batch: DecodeBatchStruct, last: int) -> Tensor:
-        return torch.empty(self.kernels.int8_step_workspace(self.stack, batch, last), dtype=torch.uint8)
+    def _step_arguments(self, batch: DecodeBatchStruct, positions: Tensor) -> tuple[Any, ...]:
+        """Return the first arguments of a step and of a search."""
+        layer, head, _ = self.alignment_head
+        attention = AlignmentSourceStruct(layer % len(self.layers), -1 if head is None else head)
+        return self.stack, batch, self.embedding_table.as_struct(positions), self.output, attention
 
 
 def _check_ids(is_valid: int, ids: Tensor, embedding_table: EmbeddingTable) -> None:
@@ -261,7 +255,7 @@ class GreedySearch:
         self.source_kv, self.mask = state.values, state.mask
         layers, rows, heads, places, pair = state.values.shape
         self.past = torch.empty(layers, rows, heads, 0, pair, dtype=torch.float32)
-        self.words = DecodeBatchStruct(
+        self.batch = DecodeBatchStruct(
             *(rows, rows, None, rows, places, self.source_kv.data_ptr(), self.mask.data_ptr()),
             *(rows, 1, 0, 0, None, None),
         )
@@ -273,60 +267,47 @@ class GreedySearch:
 
     def run(self) -> list[list[Hypothesis]]:
         """Return the hypothesis of each source."""
-        while self.words.many:
+        while self.batch.num_active:
             self._run_chunk()
         self.trace.done = self.rows[3].int().numpy()
         return find_best_hypotheses(self.trace, self.request)
 
     def _run_chunk(self) -> None:
         """Take some steps of the open hypotheses."""
-        decoder, rows, last = self.decoder, self.words.rows, self.words.used + GREEDY_CHUNK
+        decoder, rows, last = self.decoder, self.batch.rows, self.batch.num_written + GREEDY_CHUNK
         self._grow_cache(last)
         tokens = torch.zeros(GREEDY_CHUNK, rows, dtype=torch.long)
         log_probs = torch.zeros(GREEDY_CHUNK, rows, dtype=torch.float32)
-        attention = (
-            torch.empty(GREEDY_CHUNK, rows, self.words.places, dtype=torch.float32) if self.request.attention else None
-        )
-        positions, workspace = (
-            decoder.embedding_table.position_table(last),
-            decoder._allocate_workspace(self.words, last),
-        )
-        who, token_ids, places, done = (part.data_ptr() for part in self.rows)
-        shared_arguments = (
-            decoder.embedding_table.as_struct(positions),
-            decoder.output,
-            decoder._alignment_source(),
-            byref(self._make_limits()),
-        )
-        active_rows = ActiveRowsStruct(who, token_ids, places, self.log_probs.data_ptr(), done)
+        shape = GREEDY_CHUNK, rows, self.batch.source_length
+        attention = torch.empty(shape, dtype=torch.float32) if self.request.attention else None
+        positions, workspace = decoder._step_buffers(self.batch, last)
+        row_ids, token_ids, token_positions, done = (part.data_ptr() for part in self.rows)
+        active_rows = ActiveRowsStruct(row_ids, token_ids, token_positions, self.log_probs.data_ptr(), done)
         outputs = StepOutputStruct(*map(_pointer_or_none, (tokens, log_probs, attention, self.logits)))
-        before = self.words.used
+        before, limits = self.batch.num_written, self._make_limits()
         decoder.kernels.int8_greedy(
-            decoder.stack, self.words, *shared_arguments, active_rows, outputs, GREEDY_CHUNK, workspace.data_ptr()
+            *decoder._step_arguments(self.batch, positions),
+            *(byref(limits), active_rows, outputs, GREEDY_CHUNK, workspace.data_ptr()),
         )
-        steps = self.words.used - before
+        steps = self.batch.num_written - before
         chosen = [part[:steps, :, None].numpy() for part in (log_probs, torch.zeros_like(tokens), tokens)]
         weights = None if attention is None else attention[:steps, :, None].numpy()
         self.trace.add_steps(np.arange(rows), chosen, weights)
 
     def _grow_cache(self, positions: int) -> None:
         """Enlarge the KV cache for so many positions."""
-        if positions <= self.words.positions:
+        if positions <= self.batch.positions:
             return
         layers, rows, heads, size, pair = self.past.shape
         larger = torch.empty(layers, rows, heads, max(positions, 2 * size), pair, dtype=torch.float32)
         larger[:, :, :, :size] = self.past
-        self.past, self.words.positions, self.words.past = larger, larger.shape[3], larger.data_ptr()
+        self.past, self.batch.positions, self.batch.kv_cache = larger, larger.shape[3], larger.data_ptr()
 
     def _make_limits(self) -> SearchLimitsStruct:
-        places = (
-            self.limits.data_ptr(),
-            EOS,
-            self.forbidden.data_ptr(),
-            len(self.forbidden),
-            _pointer_or_none(self.decoder.words),
+        forbidden = self.forbidden.data_ptr(), len(self.forbidden)
+        return SearchLimitsStruct(
+            self.request.min_length, self.limits.data_ptr(), EOS, *forbidden, _pointer_or_none(self.decoder.words)
         )
-        return SearchLimitsStruct(self.request.min_length, *places)
 
 
 def _pointer_or_none(part: Tensor | None) -> int | None:

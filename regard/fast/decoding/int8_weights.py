@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,115 +17,110 @@ from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, PostNorm, Tran
 from regard.nn import MultiHeadAttention
 
 
+def _fields(*groups: tuple[Any, str]) -> tuple[tuple[str, Any], ...]:
+    """Return the fields of a struct, given types and the names of the fields of each type."""
+    return tuple((name, kind) for kind, names in groups for name in names.split())
+
+
 class LinearStruct(ctypes.Structure):
     """y = W x + b, with W in int8."""
 
-    _fields_ = (
-        *((name, POINTER) for name in ("panels", "scales", "bias", "sums")),
-        *((name, LONG) for name in ("in_features", "out_features")),
-    )
+    _fields_ = _fields((POINTER, "panels scales bias sums"), (LONG, "in_features out_features"))
 
 
 class LayerNormStruct(ctypes.Structure):
     """A layer norm."""
 
-    _fields_ = (("weight", POINTER), ("bias", POINTER), ("epsilon", FLOAT))
+    _fields_ = _fields((POINTER, "weight bias"), (FLOAT, "epsilon"))
 
 
 class LayerStruct(ctypes.Structure):
     """A layer; one of an encoder has no cross-attention."""
 
-    _fields_ = (
-        *((name, LayerNormStruct) for name in ("around_attention", "around_cross", "around_feedforward")),
-        *((name, LinearStruct) for name in ("attention", "attention_out", "cross", "cross_out", "inner", "outer")),
+    _fields_ = _fields(
+        (LayerNormStruct, "around_attention around_cross around_feedforward"),
+        (LinearStruct, "attention attention_out cross cross_out inner outer"),
     )
 
 
 class StackStruct(ctypes.Structure):
     """The layers of an encoder or decoder."""
 
-    _fields_ = (
-        ("layers", POINTER),
-        *((name, LONG) for name in ("count", "size", "heads", "feedforward")),
-        *(("post", INT), ("last", POINTER)),
-    )
+    _fields_ = _fields((POINTER, "layers"), (LONG, "count size heads feedforward"), (INT, "post"), (POINTER, "last"))
 
 
 class EmbeddingStruct(ctypes.Structure):
     """Word embeddings, their scale, and positions."""
 
-    _fields_ = (("words", POINTER), ("positions", POINTER), ("count", LONG), ("scale", FLOAT))
+    _fields_ = _fields((POINTER, "words positions"), (LONG, "count"), (FLOAT, "scale"))
 
 
 class DecodeBatchStruct(ctypes.Structure):
     """The rows of a step, their sources and KV cache."""
 
-    _fields_ = (
-        *(("rows", LONG), ("many", LONG), ("who", POINTER), ("sources", LONG), ("places", LONG)),
-        *(("pairs", POINTER), ("mask", POINTER)),
-        *((name, LONG) for name in ("groups", "slots", "positions", "used")),
-        *(("past", POINTER), ("table", POINTER)),
+    _fields_ = _fields(
+        (LONG, "rows num_active"),
+        (POINTER, "row_ids"),
+        (LONG, "sources source_length"),
+        (POINTER, "source_kv mask"),
+        (LONG, "groups slots positions num_written"),
+        (POINTER, "kv_cache table"),
     )
 
 
 class AlignmentSourceStruct(ctypes.Structure):
     """Layer and head whose cross-attention is returned."""
 
-    _fields_ = (("layer", LONG), ("head", LONG))
+    _fields_ = _fields((LONG, "layer head"))
 
 
 class SearchLimitsStruct(ctypes.Structure):
     """Length limits and forbidden tokens."""
 
-    _fields_ = (
-        *(("least", LONG), ("limits", POINTER), ("end", ctypes.c_int64)),
-        *(("never", POINTER), ("many", LONG), ("names", POINTER)),
+    _fields_ = _fields(
+        (LONG, "min_length"),
+        (POINTER, "max_lengths"),
+        (ctypes.c_int64, "eos"),
+        (POINTER, "forbidden"),
+        (LONG, "num_forbidden"),
+        (POINTER, "token_ids"),
     )
 
 
 class ActiveRowsStruct(ctypes.Structure):
     """Open hypotheses of a greedy search."""
 
-    _fields_ = tuple((name, POINTER) for name in ("who", "read", "places", "reached", "done"))
+    _fields_ = _fields((POINTER, "row_ids tokens positions log_probs done"))
 
 
 class StepOutputStruct(ctypes.Structure):
     """Output of some steps."""
 
-    _fields_ = tuple((name, POINTER) for name in ("tokens", "log_probs", "seen", "logits"))
+    _fields_ = _fields((POINTER, "tokens log_probs attention logits"))
 
 
 class QuantizedRowsStruct(ctypes.Structure):
     """Activations in int8."""
 
-    _fields_ = (("panels", POINTER), ("scales", POINTER))
+    _fields_ = _fields((POINTER, "panels scales"))
 
 
 STACK_POINTER, BATCH_POINTER, EMBEDDING_POINTER, LINEAR_POINTER = map(
     ctypes.POINTER, (StackStruct, DecodeBatchStruct, EmbeddingStruct, LinearStruct)
 )
 DECODER_ARGUMENTS = [STACK_POINTER, BATCH_POINTER, EMBEDDING_POINTER, LINEAR_POINTER, AlignmentSourceStruct]
+ENCODER_ARGUMENTS = [POINTER, POINTER, LONG, LONG, POINTER, LONG, LONG, POINTER, POINTER]
+SEARCH_POINTERS = map(ctypes.POINTER, (SearchLimitsStruct, ActiveRowsStruct, StepOutputStruct))
 SIGNATURES: build.Signatures = {
     "int8_panel_width": (LONG, []),
     "int8_panel_bytes": (LONG, [LONG, LONG]),
     "int8_quantize": (None, [POINTER, LONG, LONG, QuantizedRowsStruct]),
     "int8_gemm": (None, [QuantizedRowsStruct, LINEAR_POINTER, LONG, POINTER, INT]),
     "int8_encode_workspace": (LONG, [STACK_POINTER, LONG]),
-    "int8_encode": (
-        INT,
-        [STACK_POINTER, EMBEDDING_POINTER, POINTER, POINTER, LONG, LONG, POINTER, LONG, LONG, POINTER, POINTER],
-    ),
+    "int8_encode": (INT, [STACK_POINTER, EMBEDDING_POINTER, *ENCODER_ARGUMENTS]),
     "int8_step_workspace": (LONG, [STACK_POINTER, BATCH_POINTER, LONG]),
     "int8_step": (INT, [*DECODER_ARGUMENTS, *[POINTER] * 5]),
-    "int8_greedy": (
-        None,
-        [
-            *DECODER_ARGUMENTS,
-            *map(ctypes.POINTER, (SearchLimitsStruct, ActiveRowsStruct, StepOutputStruct)),
-            LONG,
-            POINTER,
-        ],
-    ),
+    "int8_greedy": (None, [*DECODER_ARGUMENTS, *SEARCH_POINTERS, LONG, POINTER]),
 }
 
 
@@ -174,10 +169,8 @@ class WeightArena:
         """A matrix in panels."""
         out, in_features = matrix.rows.shape
         row_padding, column_padding = -out % self.panel_width, -in_features % GROUP
-        rows = F.pad(matrix.rows, (0, column_padding, 0, row_padding)).view(
-            torch.int32
-        )  # four of a row's numbers are one
-        panels = rows.view(-1, self.panel_width, rows.shape[1]).transpose(1, 2)
+        groups = F.pad(matrix.rows, (0, column_padding, 0, row_padding)).view(torch.int32)  # four numbers of a row
+        panels = groups.view(-1, self.panel_width, groups.shape[1]).transpose(1, 2)
         sums = matrix.rows.sum(1, dtype=torch.int32)
         numbers = (F.pad(part, (0, row_padding)) for part in (matrix.scales, matrix.bias, sums))
         return LinearStruct(self.pin(panels), *map(self.pin, numbers), in_features, out)
@@ -246,11 +239,8 @@ class WeightArena:
         return ctypes.addressof(made)
 
 
-SELFTEST_SHAPE, SELFTEST_ROUNDS = (
-    (32, 256, 1024),
-    4,
-)  # the shape of products by which it is compared with PyTorch's, and how many turns
-TOLERANCE = 0.02  # of the whole; what bytes may be off by
+SELFTEST_SHAPE, SELFTEST_ROUNDS = (32, 256, 1024), 4  # shape of the compared products, and rounds
+TOLERANCE = 0.02  # relative error
 
 
 class Int8Linear:
