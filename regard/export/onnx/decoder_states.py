@@ -7,7 +7,7 @@ heads. Here they are stored by heads, as the matrix products read them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -38,15 +38,10 @@ class StateTemplate:
     def __init__(self, state: Any) -> None:
         self.state = state
         self.names = list(decoder_state.distinct_tensors(state))
-        self.indices = {id(leaf): number for number, leaf in enumerate(decoder_state.distinct_tensors(state).values())}
-
-    def with_tensors(self, leaves: Sequence[Tensor]) -> Any:
-        """Return a state of these tensors."""
-        return decoder_state.map_tensors(self.state, lambda leaf: leaves[self.indices[id(leaf)]])
 
     def from_names(self, tensors_by_name: Mapping[str, Tensor]) -> Any:
         """Return a state of tensors by name."""
-        return self.with_tensors([tensors_by_name[name] for name in self.names])
+        return decoder_state.replace_distinct_tensors(self.state, [tensors_by_name[name] for name in self.names])
 
     def to_names(self, state: Any) -> dict[str, Tensor]:
         """Return the tensors of a state by name; shared tensors have one name."""

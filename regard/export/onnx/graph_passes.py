@@ -1,4 +1,4 @@
-"""Rewrites of ONNX graphs: layer norm decomposition, constant folding, and the output layer as an input."""
+"""Rewrites of ONNX graphs: constant folding, and the output layer as an input."""
 
 from __future__ import annotations
 
@@ -12,47 +12,6 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from regard.errors import UserError
-
-LAYER_NORM = "LayerNormalization"
-
-
-def decompose_layer_norms(graph: Any) -> None:
-    """Replace every layer norm over the last dimension by (x − mean) · 1/√(var + ε) · γ + β.
-
-    onnxruntime's layer norm processes a row number by number; these ten operations use SIMD instructions. They are
-    chosen so that onnxruntime does not fuse them to its own operation again, as it does with a power and a quotient.
-    """
-    nodes = list(graph.node)
-    del graph.node[:]
-    for node in nodes:
-        given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-        if node.op_type == LAYER_NORM and given.get("axis", -1) == -1 and len(node.output) == 1:
-            graph.node.extend(_layer_norm_nodes(graph, node, given.get("epsilon", 1e-5)))
-        else:
-            graph.node.append(node)
-
-
-def _layer_norm_nodes(graph: Any, node: Any, epsilon: float) -> Iterator[Any]:
-    """Yield the operations that replace a layer norm."""
-    (x, gamma, *beta), [out] = node.input, node.output
-    last, small = f"{out}.last", f"{out}.epsilon"
-    graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), last))
-    graph.initializer.append(numpy_helper.from_array(np.array(epsilon, np.float32), small))
-    steps = [
-        ("ReduceMean", (x, last), f"{out}.mean"),
-        ("Sub", (x, f"{out}.mean"), f"{out}.centred"),
-        ("Mul", (f"{out}.centred", f"{out}.centred"), f"{out}.squared"),
-        ("ReduceMean", (f"{out}.squared", last), f"{out}.variance"),
-        ("Add", (f"{out}.variance", small), f"{out}.positive"),
-        ("Sqrt", (f"{out}.positive",), f"{out}.deviation"),
-        ("Reciprocal", (f"{out}.deviation",), f"{out}.inverse"),
-        ("Mul", (f"{out}.centred", f"{out}.inverse"), f"{out}.normed"),
-        ("Mul", (f"{out}.normed", gamma), f"{out}.scaled" if beta else out),
-        *(("Add", (f"{out}.scaled", attribute), out) for attribute in beta),
-    ]
-    for kind, given, output_rows in steps:
-        yield helper.make_node(kind, given, [output_rows], name=f"{node.name}.{output_rows}")
-
 
 FOLDABLE_OPS = {"Cast", "Concat", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 
