@@ -7,8 +7,7 @@ fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Hashable, Sequence
 from operator import attrgetter
 from threading import Lock
 from typing import Any
@@ -40,7 +39,8 @@ from regard.fast.decoding.numpy_search import (
     SearchTrace,
     find_best_hypotheses,
 )
-from regard.fast.eligibility import ModelFingerprint, compute_dtype, has_hooks_or_overrides
+from regard.fast.eligibility import ModelFingerprint, compute_dtype, has_hooks_or_overrides, is_unsharded
+from regard.fast.selftest import load_triton
 from regard.models.base import AlignmentHead, Seq2Seq
 from regard.models.hypothesis import Hypothesis
 from regard.models.vaswani2017 import TransformerDecoder
@@ -111,10 +111,9 @@ class DeviceBeamSearch:
         """Return the searcher for the current dtype, or None for a modified model."""
         if self.fingerprint is None or not self.fingerprint.matches(model):
             self.release()
-            self.fingerprint, self.is_known = (
-                ModelFingerprint(model),
-                _is_resident_fp32(model.parameters()) and is_supported(model),
-            )
+            self.fingerprint, weights = ModelFingerprint(model), list(model.parameters())
+            is_fp32 = all(weight.dtype == torch.float32 and not weight.is_inference() for weight in weights)
+            self.is_known = is_unsharded(weights) and is_fp32 and is_supported(model)
         if not self.is_known or not _is_unmodified(self.fingerprint.modules):
             return None
         dtype = compute_dtype(self.fingerprint.weights[0])
@@ -133,14 +132,6 @@ def make_searcher(model: Seq2Seq, dtype: torch.dtype, ops: DecodingOps) -> Devic
     weights = TransformerWeights if is_supported_transformer(model) else LuongWeights
     with torch.inference_mode():
         return DeviceSearcher(weights(model, dtype, ops), ops)
-
-
-def _is_resident_fp32(weights: Iterable[Tensor]) -> bool:
-    """Return whether all weights are unsharded fp32 parameters that count versions."""
-    return all(
-        type(weight) is nn.Parameter and weight.dtype == torch.float32 and not weight.is_inference()
-        for weight in weights
-    )
 
 
 def _is_request_supported(model: Seq2Seq, source: Tensor, request: SearchRequest) -> bool:
@@ -164,15 +155,10 @@ def _head_size(model: Seq2Seq) -> int:
     return attention.size // attention.heads
 
 
-@cache
 def load_triton_ops() -> DecodingOps | None:
     """Return the Triton operations, or None without Triton, which is logged once."""
-    try:
-        from regard.fast.decoding.device import ops_triton as decoding_ops_triton
-    except ImportError as error:
-        log_message(f"device search: not available: {error}")
-        return None
-    return decoding_ops_triton.TRITON_OPS
+    kernels = load_triton("regard.fast.decoding.device.ops_triton", "device search")
+    return None if kernels is None else kernels.TRITON_OPS
 
 
 IntArray = npt.NDArray[np.int64]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.fast.cuda_graphs.buckets import leading_slice
 from regard.fast.cuda_graphs.pool import StaticBuffers
 from regard.fast.decoding.numpy_search import CHUNK_STEPS, MAX_TARGET_LENGTH, SearchRequest
 from regard.special_tokens import BOS
@@ -145,9 +146,7 @@ class StateAllocator:
 
 def copy_into(target: Tensor, tensor: Tensor) -> None:
     """Copy a tensor to the leading slice of a larger one."""
-    for dimension, size in enumerate(tensor.shape):
-        target = target.narrow(dimension, 0, size)
-    target.copy_(tensor)
+    leading_slice(target, tensor.shape).copy_(tensor)
 
 
 class CastWeights:
