@@ -212,15 +212,15 @@ class InputFeedingFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, config: LoopConfig, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Run all steps."""
-        inputs = _restore_inputs(config, tensors)
-        with torch.autocast(inputs.words.device.type, enabled=False):
-            activations = _run_forward(config, inputs)
+        loop = _Loop(config, tensors)
+        with torch.autocast(loop.inputs.words.device.type, enabled=False):
+            activations = loop.forward()
         ctx.plan, ctx.count = config, len(tensors)
         ctx.save_for_backward(*tensors, *chain(*activations[:3]), *activations[3:6], *activations.centers)
-        context = activations.context_and_h[..., : inputs.values.shape[2]].clone(memory_format=torch.contiguous_format)
+        context = activations.context_and_h[..., : loop.V].clone(memory_format=torch.contiguous_format)
         if not config.num_center_inputs:
             return activations.out, context, activations.weights
-        centre = (*activations.centers, *inputs.center_inputs)[0].clone()
+        centre = (*activations.centers, *loop.inputs.center_inputs)[0].clone()
         ctx.mark_non_differentiable(centre)
         return activations.out, context, activations.weights, centre
 
@@ -231,158 +231,128 @@ class InputFeedingFunction(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         """Run all steps in reverse, then the products over all steps."""
         remaining = iter(ctx.saved_tensors)
-        inputs = _restore_inputs(ctx.plan, [*islice(remaining, ctx.count)])
+        loop = _Loop(ctx.plan, [*islice(remaining, ctx.count)])
         pre, c, layer_inputs = ([*islice(remaining, ctx.plan.layers)] for _ in range(3))
         context_and_h, out, weights, *centers = remaining
         activations = SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, centers)
-        with torch.autocast(inputs.words.device.type, enabled=False):
-            return None, *_collect_gradients(ctx.plan, inputs, activations, (d_out, d_context, d_weights))
+        with torch.autocast(loop.inputs.words.device.type, enabled=False):
+            return None, *loop.backward(activations, d_out, d_context, d_weights)
 
 
-def _run_forward(config: LoopConfig, loop_inputs: LoopInputs) -> SavedActivations:
-    words, values, gemm = loop_inputs.words, loop_inputs.values, config.gemm
-    steps: StepOps = gemm.elementwise or select_step_ops(words, loop_inputs.mask.shape[1])
-    (B, T, E), V, L, F = words.shape, values.shape[2], config.layers, loop_inputs.W_c.shape[0]
-    H, wide = loop_inputs.layers[0].h.shape[1], loop_inputs.layers[0].c.dtype
-    first = gemm.linear(words.reshape(B * T, E), loop_inputs.W_w.t(), loop_inputs.layers[0].b).view(B, T, 4 * H)
-    pre = [first, *(layer.b.repeat(B, T, 1) for layer in loop_inputs.layers[1:])]
-    layer_inputs = [words.new_empty(B, T, layer.W.shape[1]) for layer in loop_inputs.layers]
-    last_outputs = [words.new_empty(B, layer.W.shape[1]) for layer in loop_inputs.layers]  # outputs of the last step
-    c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
-    context_and_h, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
-    weights = words.new_empty(B, T, loop_inputs.mask.shape[1], dtype=wide)
-    centers, W_c = _make_centers(config, loop_inputs, steps), gemm.prepack(loop_inputs.W_c.t())
-    activations = SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, centers.saved)
-    W = [gemm.prepack(layer.W.t()) for layer in loop_inputs.layers]
-    layer_inputs[0][:, 0, :F] = apply_dropout(loop_inputs.attentional, *_dropout_at(config, loop_inputs, 0, 0))
-    for layer, layer_input in zip(loop_inputs.layers, layer_inputs, strict=True):
-        layer_input[:, 0, -H:] = layer.h
-    for t in range(T):
-        after = [
-            layer_input[:, t + 1] if t + 1 < T else last_output
-            for layer_input, last_output in zip(layer_inputs, last_outputs, strict=True)
-        ]
-        for number in range(L):
-            above = context_and_h[:, t, V:] if number + 1 == L else layer_inputs[number + 1][:, t, :H]
-            gemm.add_mm(pre[number][:, t], layer_inputs[number][:, t], W[number])
-            steps.lstm_gates(_lstm_step(config, loop_inputs, activations, number, t), after[number][:, -H:], above)
-        context, h = context_and_h[:, t].tensor_split([V], 1)
-        centers.update(t, h)
-        steps.attention(_attention_step(config, loop_inputs, activations, centers, t), h, context)
-        gemm.mm(context_and_h[:, t], W_c, out=z)
-        steps.attentional_tanh(z, out[:, t], after[0][:, :F], *_dropout_at(config, loop_inputs, 0, t + 1))
-    return activations
+class _Loop:
+    """The loop over one batch; each pass sets its activations and window centres."""
 
-
-def _lstm_step(
-    config: LoopConfig, loop_inputs: LoopInputs, activations: SavedActivations, number: int, t: int
-) -> LSTMStep:
-    """Return step t of a layer."""
-    pre, c = activations.pre[number], activations.c[number]
-    before = c[:, t - 1] if t else loop_inputs.layers[number].c
-    return LSTMStep(pre[:, t], before, c[:, t], *_dropout_at(config, loop_inputs, number + 1, t))
-
-
-def _attention_step(
-    config: LoopConfig, loop_inputs: LoopInputs, activations: SavedActivations, centers: GlobalCenters, t: int
-) -> AttentionStep:
-    keys, values, mask = loop_inputs.keys, loop_inputs.values, loop_inputs.mask
-    return AttentionStep(keys, values, mask, activations.weights[:, t], centers.get_center(t), config.window)
-
-
-def _dropout_at(config: LoopConfig, loop_inputs: LoopInputs, site: int, t: int) -> tuple[Tensor | None, float]:
-    """Return mask and scale of dropout at step t: site 0 is h̃, the others are the layers from below."""
-    if site >= len(loop_inputs.dropout_masks) or t >= loop_inputs.dropout_masks[site].shape[1]:
-        return None, 1.0
-    return loop_inputs.dropout_masks[site][:, t], config.scales[site]
-
-
-class StepGrads(NamedTuple):
-    """Gradients of all steps, from which those of weights are computed."""
-
-    pre: list[Tensor]  # of each layer (B, T, 4H)
-    z: Tensor  # (B, T, F)
-    context_and_h: Tensor  # (B, T, V+H)
-    scores: Tensor  # (B, T, S)
-    inputs: list[Tensor]  # of each layer (B, I+H), at the first step
-    c: list[Tensor]  # (B, H), before the first step
+    activations: SavedActivations
     centers: GlobalCenters
 
+    def __init__(self, config: LoopConfig, tensors: Sequence[Tensor]) -> None:
+        self.config, self.gemm, self.inputs = config, config.gemm, _restore_inputs(config, tensors)
+        self.steps: StepOps = self.gemm.elementwise or select_step_ops(self.inputs.words, self.inputs.mask.shape[1])
+        self.T, self.F, self.V = self.inputs.words.shape[1], self.inputs.W_c.shape[0], self.inputs.values.shape[2]
+        self.H = self.inputs.layers[0].h.shape[1]
 
-def _collect_gradients(
-    config: LoopConfig,
-    loop_inputs: LoopInputs,
-    activations: SavedActivations,
-    output_grads: tuple[Tensor, Tensor, Tensor],
-) -> tuple[Tensor | None, ...]:
-    """Return the gradients of `flatten_inputs`."""
-    grads = _run_backward(config, loop_inputs, activations, output_grads)
-    V, F, H = loop_inputs.values.shape[2], loop_inputs.attentional.shape[1], loop_inputs.layers[0].h.shape[1]
-    mask, scale = _dropout_at(config, loop_inputs, 0, 0)
-    first, gemm = grads.pre[0].flatten(0, 1), config.gemm
-    steps: StepOps = gemm.elementwise or select_step_ops(loop_inputs.words, loop_inputs.mask.shape[1])
-    input_grads = (
-        gemm.mm(first, loop_inputs.W_w).view_as(loop_inputs.words),
-        apply_dropout(grads.inputs[0][:, :F], mask, scale),
-        steps.attention_weighted_sum(grads.scores, activations.context_and_h[..., V:]),
-        steps.attention_weighted_sum(activations.weights.to(loop_inputs.values.dtype), grads.context_and_h[..., :V]),
-        None,
-        gemm.mm(first.t(), loop_inputs.words.flatten(0, 1)),
-        gemm.mm(grads.z.flatten(0, 1).t(), activations.context_and_h.flatten(0, 1)),
-    )
-    layer_grads = (
-        (*gemm.linear_grads(pre.flatten(0, 1), layer_input.flatten(0, 1)), d_input[:, -H:], d_c)
-        for pre, layer_input, d_input, d_c in zip(grads.pre, activations.inputs, grads.inputs, grads.c, strict=True)
-    )
-    center_grads = grads.centers.input_grads(activations.context_and_h[..., V:])
-    return (
-        *input_grads,
-        *(grad for layer in layer_grads for grad in layer),
-        *center_grads,
-        *[None] * len(loop_inputs.dropout_masks),
-    )
+    def forward(self) -> SavedActivations:
+        """Run all steps."""
+        inputs, words, layers, gemm, steps = self.inputs, self.inputs.words, self.inputs.layers, self.gemm, self.steps
+        (B, T, E), F, V, H, L, wide = words.shape, self.F, self.V, self.H, len(layers), layers[0].c.dtype
+        first = gemm.linear(words.reshape(B * T, E), inputs.W_w.t(), layers[0].b).view(B, T, 4 * H)
+        pre = [first, *(layer.b.repeat(B, T, 1) for layer in layers[1:])]
+        layer_inputs = [words.new_empty(B, T, layer.W.shape[1]) for layer in layers]
+        last_outputs = [words.new_empty(B, layer.W.shape[1]) for layer in layers]  # outputs of the last step
+        c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
+        context_and_h, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
+        weights = words.new_empty(B, T, inputs.mask.shape[1], dtype=wide)
+        self.centers, W_c = _make_centers(self.config, inputs, steps), gemm.prepack(inputs.W_c.t())
+        self.activations = SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, self.centers.saved)
+        W = [gemm.prepack(layer.W.t()) for layer in layers]
+        layer_inputs[0][:, 0, :F] = apply_dropout(inputs.attentional, *self._dropout_at(0, 0))
+        for layer, layer_input in zip(layers, layer_inputs, strict=True):
+            layer_input[:, 0, -H:] = layer.h
+        for t in range(T):
+            after = [
+                layer_input[:, t + 1] if t + 1 < T else last_output
+                for layer_input, last_output in zip(layer_inputs, last_outputs, strict=True)
+            ]
+            for number in range(L):
+                above = context_and_h[:, t, V:] if number + 1 == L else layer_inputs[number + 1][:, t, :H]
+                gemm.add_mm(pre[number][:, t], layer_inputs[number][:, t], W[number])
+                steps.lstm_gates(self._lstm_step(number, t), after[number][:, -H:], above)
+            context, h = context_and_h[:, t].tensor_split([V], 1)
+            self.centers.update(t, h)
+            steps.attention(self._attention_step(t), h, context)
+            gemm.mm(context_and_h[:, t], W_c, out=z)
+            steps.attentional_tanh(z, out[:, t], after[0][:, :F], *self._dropout_at(0, t + 1))
+        return self.activations
 
+    def _lstm_step(self, number: int, t: int) -> LSTMStep:
+        """Return step t of a layer."""
+        pre, c = self.activations.pre[number], self.activations.c[number]
+        before = c[:, t - 1] if t else self.inputs.layers[number].c
+        return LSTMStep(pre[:, t], before, c[:, t], *self._dropout_at(number + 1, t))
 
-def _run_backward(
-    config: LoopConfig,
-    loop_inputs: LoopInputs,
-    activations: SavedActivations,
-    output_grads: tuple[Tensor, Tensor, Tensor],
-) -> StepGrads:
-    """Run the loop from the last step to the first."""
-    d_out, d_context, d_weights = output_grads
-    words, L, F, V = loop_inputs.words, config.layers, loop_inputs.attentional.shape[1], loop_inputs.values.shape[2]
-    H, T = loop_inputs.layers[0].h.shape[1], words.shape[1]
-    steps: StepOps = config.gemm.elementwise or select_step_ops(words, loop_inputs.mask.shape[1])
-    d_out, d_weights = to_contiguous_rows(d_out), to_contiguous_rows(d_weights)
-    grads = StepGrads(
-        [torch.empty_like(pre) for pre in activations.pre],
-        torch.empty_like(activations.out),
-        torch.zeros_like(activations.context_and_h),
-        words.new_empty(activations.weights.shape),
-        [torch.zeros_like(layer_input[:, 0]) for layer_input in activations.inputs],
-        [torch.zeros_like(layer.c) for layer in loop_inputs.layers],
-        _make_centers(config, loop_inputs, steps, activations.centers),
-    )
-    grads.context_and_h[..., :V] = d_context
-    d_h, gemm = torch.empty_like(loop_inputs.layers[0].c), config.gemm
-    W, W_c = [gemm.prepack(layer.W) for layer in loop_inputs.layers], gemm.prepack(loop_inputs.W_c)
-    for t in reversed(range(T)):
-        mask, scale = _dropout_at(config, loop_inputs, 0, t + 1)
-        steps.attentional_tanh_backward(
-            d_out[:, t], activations.out[:, t], grads.inputs[0][:, :F], mask, scale, grads.z[:, t]
+    def _attention_step(self, t: int) -> AttentionStep:
+        keys, values, mask, weights = self.inputs.keys, self.inputs.values, self.inputs.mask, self.activations.weights
+        return AttentionStep(keys, values, mask, weights[:, t], self.centers.get_center(t), self.config.window)
+
+    def _dropout_at(self, site: int, t: int) -> tuple[Tensor | None, float]:
+        """Return mask and scale of dropout at step t: site 0 is h̃, the others are the layers from below."""
+        masks = self.inputs.dropout_masks
+        if site >= len(masks) or t >= masks[site].shape[1]:
+            return None, 1.0
+        return masks[site][:, t], self.config.scales[site]
+
+    def backward(
+        self, activations: SavedActivations, d_out: Tensor, d_context: Tensor, d_weights: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """Return the gradients of `flatten_inputs`."""
+        self.activations, inputs, layers, gemm, steps = (
+            activations,
+            self.inputs,
+            self.inputs.layers,
+            self.gemm,
+            self.steps,
         )
-        d_context_and_h = gemm.add_mm(grads.context_and_h[:, t], grads.z[:, t], W_c)
-        d_context, d_query = d_context_and_h.tensor_split([V], 1)
-        d_center = grads.centers.center_grad_buffer(t)
-        steps.attention_backward(
-            _attention_step(config, loop_inputs, activations, grads.centers, t),
-            AttentionGrads(d_context, d_weights[:, t], d_query, grads.scores[:, t], d_h, d_center),
+        F, V, H, L = self.F, self.V, self.H, len(self.inputs.layers)
+        self.centers = centers = _make_centers(self.config, inputs, steps, activations.centers)
+        d_out, d_weights = to_contiguous_rows(d_out), to_contiguous_rows(d_weights)
+        d_pre, d_z = [torch.empty_like(pre) for pre in activations.pre], torch.empty_like(activations.out)
+        d_context_and_h = torch.zeros_like(activations.context_and_h)
+        d_context_and_h[..., :V] = d_context
+        d_scores = inputs.words.new_empty(activations.weights.shape)
+        d_inputs = [torch.zeros_like(layer_input[:, 0]) for layer_input in activations.inputs]  # of one step
+        d_c, d_h = [torch.zeros_like(layer.c) for layer in layers], torch.empty_like(layers[0].c)
+        W, W_c = [gemm.prepack(layer.W) for layer in layers], gemm.prepack(inputs.W_c)
+        for t in reversed(range(self.T)):
+            mask, scale = self._dropout_at(0, t + 1)
+            steps.attentional_tanh_backward(
+                d_out[:, t], activations.out[:, t], d_inputs[0][:, :F], mask, scale, d_z[:, t]
+            )
+            d_context, d_query = gemm.add_mm(d_context_and_h[:, t], d_z[:, t], W_c).tensor_split([V], 1)
+            grads = (d_context, d_weights[:, t], d_query, d_scores[:, t], d_h, centers.center_grad_buffer(t))
+            steps.attention_backward(self._attention_step(t), AttentionGrads(*grads))
+            centers.backward(t, d_h)
+            for number in reversed(range(L)):
+                d_above = d_h if number + 1 == L else d_inputs[number + 1][:, :H]
+                d_gates, d_recurrent = d_pre[number][:, t], d_inputs[number][:, -H:]
+                steps.lstm_gates_backward(self._lstm_step(number, t), d_above, d_recurrent, d_c[number], d_gates)
+                gemm.mm(d_gates, W[number], out=d_inputs[number])
+        first, h = d_pre[0].flatten(0, 1), activations.context_and_h[..., V:]
+        return (
+            gemm.mm(first, inputs.W_w).view_as(inputs.words),
+            apply_dropout(d_inputs[0][:, :F], *self._dropout_at(0, 0)),
+            steps.attention_weighted_sum(d_scores, h),
+            steps.attention_weighted_sum(activations.weights.to(inputs.values.dtype), d_context_and_h[..., :V]),
+            None,
+            gemm.mm(first.t(), inputs.words.flatten(0, 1)),
+            gemm.mm(d_z.flatten(0, 1).t(), activations.context_and_h.flatten(0, 1)),
+            *chain.from_iterable(
+                (
+                    *gemm.linear_grads(d_pre[number].flatten(0, 1), layer_input.flatten(0, 1)),
+                    d_input[:, -H:],
+                    d_c[number],
+                )
+                for number, (layer_input, d_input) in enumerate(zip(activations.inputs, d_inputs, strict=True))
+            ),
+            *centers.input_grads(h),
+            *[None] * len(inputs.dropout_masks),
         )
-        grads.centers.backward(t, d_h)
-        for number in reversed(range(L)):
-            step, d_pre = _lstm_step(config, loop_inputs, activations, number, t), grads.pre[number][:, t]
-            d_above = d_h if number + 1 == L else grads.inputs[number + 1][:, :H]
-            steps.lstm_gates_backward(step, d_above, grads.inputs[number][:, -H:], grads.c[number], d_pre)
-            gemm.mm(d_pre, W[number], out=grads.inputs[number])
-    return grads
