@@ -108,16 +108,10 @@ def run_graphed(
     uniforms = [draw_uniforms(words)] if _samples_positions(alignment) else []
     run = partial(_call_loop, loop_fn, decoder, state, tuple(weights), tuple(sites))
     tensors = [words, *state_tensors.values(), *weights.values(), *masks, *uniforms]
-    spec = ShapeSpec(
-        [
-            "BT-",
-            *map(_dim_letters, state_tensors, state_tensors.values()),
-            *("-" * weight.dim() for weight in weights.values()),
-        ]
-        + ["BT-"] * len(masks)
-        + ["BT"] * len(uniforms),
-        ["BT-", *ALIGNMENT_DIMS[type(alignment)].values()],
-    )
+    state_dims = map(_dim_letters, state_tensors, state_tensors.values())
+    weight_dims = ["-" * weight.dim() for weight in weights.values()]
+    input_dims = ["BT-", *state_dims, *weight_dims, *["BT-"] * len(masks), *["BT"] * len(uniforms)]
+    spec = ShapeSpec(input_dims, ["BT-", *ALIGNMENT_DIMS[type(alignment)].values()])
     key = loop_fn, state.step, tuple(sites), alignment.training, constants_key(decoder.modules())
     outputs = graph_cache(run, key, spec, tensors) if graph_cache else run(*tensors)
     return outputs[0], Attended(**dict(zip(ALIGNMENT_DIMS[type(alignment)], outputs[1:], strict=True)))
@@ -189,9 +183,8 @@ def _use_dropout_masks(decoder: nn.Module, sites: Sequence[DropoutSite], masks: 
     try:
         for name, owner in owners.items():
             own = [(mask, site.scale) for mask, site in zip(masks, sites, strict=True) if site.owner == name]
-            owner.dropout = PredrawnDropout(
-                iter([(mask[:, t], scale) for t in range(masks[0].shape[1]) for mask, scale in own])
-            )
+            calls = [(mask[:, t], scale) for t in range(masks[0].shape[1]) for mask, scale in own]
+            owner.dropout = PredrawnDropout(iter(calls))
         yield
     finally:
         for name, owner in owners.items():
@@ -213,10 +206,8 @@ def _use_uniforms(alignment: Any, uniforms: Tensor | None) -> Iterator[None]:
     if uniforms is None:
         yield
         return
-    one_after_the_other = iter(uniforms.unbind(1))
-    alignment.sample_or_argmax = lambda probabilities: sample_by_inverse_cdf(
-        probabilities, next(one_after_the_other)[:, None]
-    )
+    steps = iter(uniforms.unbind(1))
+    alignment.sample_or_argmax = lambda probabilities: sample_by_inverse_cdf(probabilities, next(steps)[:, None])
     try:
         yield
     finally:

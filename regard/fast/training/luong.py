@@ -16,7 +16,7 @@ from regard.fast.cuda_graphs.cache import GraphedFunctionCache, get_graph_cache
 from regard.fast.cuda_graphs.function import ShapeSpec
 from regard.fast.eligibility import compute_dtype, dropout_rate, has_hooks_or_overrides
 from regard.fast.kernels.fp16 import select_gemm
-from regard.fast.training.graphed_loop import run_loop
+from regard.fast.training.graphed_loop import DropoutSite, draw_dropout_mask, run_loop
 from regard.fast.training.luong_loop import LayerWeights, LoopConfig, LoopInputs, flatten_inputs, run_input_feeding
 from regard.fast.training.step_ops import NO_WINDOW, Window
 from regard.models.luong2015 import LuongDecoder, LuongState
@@ -174,15 +174,10 @@ def _center_inputs(decoder: LuongDecoder, state: LuongState, num_steps: int, sta
 
 def _draw_dropout_masks(decoder: LuongDecoder, words: Tensor) -> tuple[list[Tensor], tuple[float, ...]]:
     """Draw the masks of words (B, T, E), h̃ (B, T, F) and between layers (B, T, H); none without dropout."""
-    cells = decoder.recurrent.forwards
-    num_inner = len(cells) - 1
-    dropout_rates = [dropout_rate(decoder.dropout)] * 2 + [dropout_rate(decoder.recurrent.dropout)] * num_inner
-    if not any(dropout_rates):
+    outer_rate, inner_rate = dropout_rate(decoder.dropout), dropout_rate(decoder.recurrent.dropout)
+    sites = [DropoutSite("", width, outer_rate) for width in (words.shape[2], decoder.W_c.out_features)]
+    inner_site = DropoutSite("recurrent", decoder.recurrent.output_size, inner_rate)
+    sites += [inner_site] * (len(decoder.recurrent.forwards) - 1)
+    if not any(site.rate for site in sites):
         return [], ()
-    H = decoder.recurrent.output_size
-    widths = [words.shape[2], decoder.W_c.out_features] + [H] * num_inner
-    dropout_masks = [
-        torch.empty(*words.shape[:2], width, dtype=torch.bool, device=words.device).bernoulli_(1 - rate)
-        for width, rate in zip(widths, dropout_rates, strict=True)
-    ]
-    return dropout_masks, tuple(1 / (1 - rate) if rate < 1 else 0.0 for rate in dropout_rates)
+    return [draw_dropout_mask(words, site) for site in sites], tuple(site.scale for site in sites)
