@@ -10,7 +10,7 @@ import os
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cache, lru_cache
 from inspect import isfunction
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -114,15 +114,6 @@ GRAPH_CONSTANTS = (
 )
 
 
-class ModelSnapshot(NamedTuple):
-    """Modules and weights of a model, and the constants that CUDA graphs contain."""
-
-    submodules: list[nn.Module | None]
-    types: list[type[nn.Module]]
-    weights: list[tuple[int, int]]  # identity and address
-    constants: list[Any]
-
-
 class ModelFingerprint:
     """Modules, weight addresses and constants of a model, to detect replaced ones before each batch and search.
 
@@ -143,17 +134,13 @@ class ModelFingerprint:
         """Return whether it is the same model, and no module, weight or constant was replaced."""
         return model is self.modules[0] and self.snapshot == self.take_snapshot()
 
-    def take_snapshot(self) -> ModelSnapshot:
-        """Return the current modules, weights and constants."""
+    def take_snapshot(self) -> tuple[list[Any], ...]:
+        """Return the current modules, their classes, identities and addresses of the weights, and constants."""
         modules = [module for branch in self.module_dicts for module in branch.values()]
         weights = [weight for leaf in self.parameter_dicts for weight in leaf.values() if weight is not None]
         addresses = [(id(weight), weight.data_ptr()) for weight in weights]
-        return ModelSnapshot(
-            modules,
-            list(map(type, self.modules)),
-            addresses,
-            [attributes.get(name) for attributes, name in self.constants],
-        )
+        constants = [attributes.get(name) for attributes, name in self.constants]
+        return modules, list(map(type, self.modules)), addresses, constants
 
 
 def find_constants(modules: Iterable[nn.Module]) -> list[tuple[dict[str, Any], str]]:

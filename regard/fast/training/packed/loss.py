@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -50,6 +51,7 @@ OUTER_MODULES: dict[str, type[nn.Module]] = {
     "encoder.embedding": TransformerEmbedding,
     "decoder.embedding": TransformerEmbedding,
 }
+REPLACED_MODULES = TRANSFORMER_MODULES | EMBEDDING_MODULES | {TransformerEncoder, TransformerDecoder}
 
 
 def is_supported(model: Seq2Seq) -> bool:
@@ -66,29 +68,16 @@ def find_obstacle(model: Seq2Seq) -> str | None:
         part = model.get_submodule(path)
         if type(part) is not kind:
             return f"{path or 'the model'} is of class {type(part).__name__}"
-    parts = _list_replaced_modules(model)[2:]
-    unknown = next((part for part in parts if type(part) not in TRANSFORMER_MODULES | EMBEDDING_MODULES), None)
+    parts = dict(chain(*(model.get_submodule(side).named_modules(prefix=side) for side in ("encoder", "decoder"))))
+    unknown = next((path for path, part in parts.items() if type(part) not in REPLACED_MODULES), None)
     if unknown is not None:
-        path = next(path for path, part in model.named_modules() if part is unknown)
-        return f"{path} is of class {type(unknown).__name__}"
-    if {PreNorm, PostNorm} <= set(map(type, parts)):
+        return f"{unknown} is of class {type(parts[unknown]).__name__}"
+    if {PreNorm, PostNorm} <= set(map(type, parts.values())):
         return "it has both PreNorm and PostNorm layers"
     if model.get_submodule("decoder.output").bias is not None:
         return "decoder.output has a bias"
     criterion = type(model.criterion)
     return None if criterion is CrossEntropy else f"the criterion is of class {criterion.__name__}"
-
-
-def _list_replaced_modules(model: Seq2Seq) -> list[nn.Module]:
-    """List the modules that are not called, or called with other shapes: encoder, decoder and their parts."""
-    encoder, decoder = model.encoder, model.decoder
-    assert isinstance(encoder, TransformerEncoder)
-    assert isinstance(decoder, TransformerDecoder)
-    parts = (
-        *(encoder.embedding, encoder.layers, encoder.norm),
-        *(decoder.embedding, decoder.layers, decoder.norm, decoder.output),
-    )
-    return [encoder, decoder, *(part for each in parts for part in each.modules())]
 
 
 class PackedLoss(KernelLoss):
@@ -130,7 +119,8 @@ class PackedLoss(KernelLoss):
     def _find_supported_model(self, model: Seq2Seq) -> ModelFingerprint | None:
         """Return the fingerprint of a supported model, else None; graphs of a changed model are dropped."""
         if self.fingerprint is None or not self.fingerprint.matches(model):
-            self.hook_monitor = HookMonitor(_list_replaced_modules(model)) if is_supported(model) else None
+            replaced = [*model.encoder.modules(), *model.decoder.modules()]  # not called, or with other shapes
+            self.hook_monitor = HookMonitor(replaced) if is_supported(model) else None
             self.fingerprint, self.graph_cache = ModelFingerprint(model), LossGraphCache()
         is_unchanged = (
             self.hook_monitor is not None
