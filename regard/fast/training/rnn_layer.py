@@ -54,13 +54,8 @@ def run_layer(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None
     dtype = compute_dtype(x)
     # With autocast to bf16 cuDNN would compute in fp16, which overflows.
     with torch.autocast(device, enabled=False):
-        return kernel(
-            cell,
-            x.to(dtype),
-            lengths,
-            [tensor.to(dtype) for tensor in initial_tensors],
-            [w.to(dtype) for w in cell.parameters()],
-        )
+        states, weights = [tensor.to(dtype) for tensor in initial_tensors], [w.to(dtype) for w in cell.parameters()]
+        return kernel(cell, x.to(dtype), lengths, states, weights)
 
 
 def _run_lstm_cpu(
@@ -105,23 +100,20 @@ def _run_cudnn_lstm(
     marker_weights[1, :1].fill_(GATE_HOLD)
     W_ih, *others = weights
     extended_weight = torch.cat((W_ih, marker_weights.repeat_interleave(len(W_ih) // 4, 0)), 1)
-    initial_tensors = [tensor[None] for tensor in initial]
-    hidden_states, _, c = torch._VF.lstm(
-        torch.cat((x, padding_marks), 2),
-        initial_tensors,
-        [extended_weight, *others],
-        True,
-        1,
-        0.0,
-        torch.is_grad_enabled(),
-        False,
-        True,
+    states = [tensor[None] for tensor in initial]
+    hidden_states, _, c = _run_cudnn(
+        torch._VF.lstm, torch.cat((x, padding_marks), 2), states, [extended_weight, *others]
     )
     return hidden_states * is_token, (last_real_state(hidden_states, lengths, initial[0]), c[0])
 
 
+def _run_cudnn(kernel: Callable[..., Any], x: Tensor, states: Tensor | list[Tensor], weights: list[Tensor]) -> Any:
+    """Run one layer with biases in one direction, batch first."""
+    return kernel(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+
+
 def _run_cudnn_masked(
-    run: Callable[..., tuple[Tensor, Tensor]],
+    kernel: Callable[..., Any],
     cell: nn.Module,
     x: Tensor,
     lengths: Tensor,
@@ -130,7 +122,7 @@ def _run_cudnn_masked(
 ) -> tuple[Tensor, State]:
     """Run a kernel over the padding, too, and mask its outputs."""
     (h,) = initial
-    hidden_states, _ = run(x, h[None], weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)
+    hidden_states, _ = _run_cudnn(kernel, x, h[None], weights)
     return hidden_states * _valid_positions(x, lengths), last_real_state(hidden_states, lengths, h)
 
 
