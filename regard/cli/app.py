@@ -17,6 +17,7 @@ from typer import Option
 from regard.cli.align import align
 from regard.cli.data import data
 from regard.cli.demo import demo
+from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.export import export
 from regard.cli.plot import plot
@@ -43,7 +44,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command(cls=TrainCommand)(train)
-for command in (translate, predict, evaluate, align, plot, recipes, reproduce, runs, report, serve, export):
+for command in (translate, predict, evaluate, align, plot, recipes, reproduce, runs, report, serve, export, doctor):
     app.command()(command)
 app.add_typer(keys, name="keys")
 app.add_typer(data, name="data")

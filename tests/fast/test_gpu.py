@@ -41,6 +41,7 @@ from regard.fast.decoding.device.ops import LSTMWeights, RowGather, SourceMemory
 from regard.fast.decoding.device.search import DeviceSearcher
 from regard.fast.decoding.device.state import BeamState, allocate_state, reset_state, upload_request
 from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest
+from regard.fast.diagnosis import diagnose_parts
 from regard.fast.training import linear_cross_entropy
 from regard.fast.training.graphed_loop import run_graphed
 from regard.fast.training.luong import run_input_feeding_loop, run_luong_loop
@@ -1011,3 +1012,11 @@ def test_kernels_of_a_recurrent_step_have_the_plain_outputs(
 
     for found, expected in zip(run_step(decoding_ops_triton.TRITON_OPS), run_step(decoding_ops.TORCH_OPS), strict=True):
         assert is_near(found, expected, close)
+
+
+def test_doctor_finds_the_fastest_implementation_of_every_part() -> None:
+    parts = {part.part: part for part in diagnose_parts(torch.device("cuda")) if part.part != "--precision int8"}
+    assert {name: part.reason for name, part in parts.items() if part.reason} == {}
+    assert parts["search"].implementation == "device search, Triton kernels, CUDA graphs"
+    assert "Triton" in parts["Transformer training"].implementation
+    assert "Triton" in parts["Luong decoder in training"].implementation
