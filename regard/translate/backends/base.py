@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 from regard.console import log_message
 from regard.errors import UserError
 from regard.fast.decoding import int8_model
@@ -13,11 +15,12 @@ from regard.fast.eligibility import fast_paths_enabled
 from regard.search import Hypothesis
 from regard.search.ensemble import SearchModel
 from regard.translate.backends import AUTO, CTRANSLATE2, ENGINES, FP32, INT8, ONNX, PRECISIONS, SHORTLIST, TORCH
-from regard.translate.backends.ctranslate2 import find_ctranslate2_backend
+from regard.translate.backends.ctranslate2 import CTranslate2Backend, CTranslate2Model
 from regard.translate.backends.exports import (
     LoadedRun,
     check_installed,
     check_on_cpu,
+    export_ctranslate2,
     export_onnx,
     is_installed,
     load_shortlist,
@@ -59,16 +62,36 @@ def choose_backend(engine: str, precision: str | None, runs: Sequence[LoadedRun]
     check_engine_options(engine, precision, shortlist)
     if engine == CTRANSLATE2 and len(runs) > 1:
         raise UserError(f"the engine {engine} runs one model at a time, not an ensemble of {len(runs)}")
-    device, allowed = next(runs[0].model.parameters()).device, None
-    if shortlist:
-        allowed = load_shortlist(runs)
-    if engine == CTRANSLATE2 or (engine == AUTO and len(runs) == 1 and not shortlist and _may_have_export(runs[0])):
-        backend = find_ctranslate2_backend(engine, precision, runs[0], TorchBackend([runs[0].model], device))
-        if backend is not None:
-            return backend
+    device, first = next(runs[0].model.parameters()).device, runs[0]
+    if len(runs) == 1 and not shortlist and (export := _find_ctranslate2_export(engine, precision, first)):
+        reason = "CTranslate2, as requested" if engine == CTRANSLATE2 else _log_choice(f"decoding with {export}")
+        return CTranslate2Backend(_load_ctranslate2_model(export), TorchBackend([first.model], device), reason)
+    allowed = load_shortlist(runs) if shortlist else None
     chosen = [_choose_model(engine, precision, run) for run in runs]
     reasons = dict.fromkeys(reason for _, reason in chosen)
     return TorchBackend([model for model, _ in chosen], device, "; ".join(reasons), allowed)
+
+
+def _find_ctranslate2_export(engine: str, precision: str | None, run: LoadedRun) -> Path | None:
+    """Return a run's export for CTranslate2, which is written if CTranslate2 is requested.
+
+    With the engine `auto` return None if there is no export or the int8 kernels are faster.
+    """
+    if engine == CTRANSLATE2:
+        check_on_cpu(run, CTRANSLATE2)
+        check_installed("ctranslate2")
+        return run.find_export(CTRANSLATE2, precision) or export_ctranslate2(run, precision or FP32, reuse=True)
+    if engine != AUTO or not _may_have_export(run) or not is_installed("ctranslate2"):
+        return None
+    has_int8_kernels = precision == INT8 and int8_model.find_int8_obstacle(run.model) is None
+    return None if has_int8_kernels else run.find_export(CTRANSLATE2, precision)
+
+
+def _load_ctranslate2_model(folder: Path) -> CTranslate2Model:
+    try:
+        return CTranslate2Model(folder, torch.get_num_threads())
+    except (RuntimeError, OSError, ValueError) as error:
+        raise make_load_error(folder, error) from error
 
 
 def _may_have_export(run: LoadedRun) -> bool:

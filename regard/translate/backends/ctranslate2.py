@@ -16,22 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.decoding import int8_model
 from regard.models.hypothesis import Hypothesis, Scorer, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
-from regard.translate.backends import CTRANSLATE2, FP32, INT8
-from regard.translate.backends.exports import (
-    LoadedRun,
-    check_installed,
-    check_on_cpu,
-    export_ctranslate2,
-    is_installed,
-    make_load_error,
-)
 from regard.translate.backends.torch import TorchBackend, restore_order, split_segments
 from regard.translate.options import CompiledOptions
 from regard.translate.segmentation import EncodedSegment
@@ -198,27 +186,3 @@ def _read_vocabulary(folder: Path, side: str) -> list[str]:
     path = shared if shared.exists() else folder / f"{side}_vocabulary.json"
     tokens: list[str] = json.loads(path.read_text(encoding="utf-8"))
     return tokens
-
-
-def find_ctranslate2_backend(
-    engine: str, precision: str | None, loaded: LoadedRun, torch_backend: TorchBackend
-) -> CTranslate2Backend | None:
-    """Load CTranslate2 with a run's export, which is written if CTranslate2 is requested.
-
-    With the engine `auto` return None if there is no export or the int8 kernels are faster.
-    """
-    if engine == CTRANSLATE2:
-        check_on_cpu(loaded, CTRANSLATE2)
-        check_installed("ctranslate2")
-        folder = loaded.find_export(CTRANSLATE2, precision) or export_ctranslate2(loaded, precision or FP32, reuse=True)
-        reason = "CTranslate2, as requested"
-    else:
-        export = loaded.find_export(CTRANSLATE2, precision) if is_installed("ctranslate2") else None
-        if export is None or (precision == INT8 and int8_model.find_int8_obstacle(loaded.model) is None):
-            return None
-        folder, reason = export, f"decoding with {export}"
-        log_message(reason)
-    try:
-        return CTranslate2Backend(CTranslate2Model(folder, torch.get_num_threads()), torch_backend, reason)
-    except (RuntimeError, OSError, ValueError) as error:
-        raise make_load_error(folder, error) from error
