@@ -16,7 +16,7 @@ n best. The loop, in `BeamSearch.add` and `BeamSearch.step`:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -39,7 +39,6 @@ T = TypeVar("T")
 DEFAULTS = SearchOptions()
 Prefixes = Sequence[Sequence[int]] | None
 Forced = Sequence[Sequence[Phrase | Sequence[int]]] | None
-StepCallback = Callable[[Sequence["SentenceState"], "Selection"], None]
 
 
 def search(
@@ -141,7 +140,7 @@ class Selection(NamedTuple):
 
 @dataclass
 class SentenceState:
-    """One source while it is searched, with the parents, tokens and attention of every step on the host.
+    """One source while it is searched, with the selected continuations and the attention of every step on the host.
 
     Rows are numbered within the sentence.
     """
@@ -151,6 +150,7 @@ class SentenceState:
     max_length: int  # length limit of the target, EOS included
     phrases: Sequence[Phrase] = ()  # phrases that the target must contain
     progress: list[PhraseProgress] = field(default_factory=list)  # phrases found so far, for each row
+    log_probs: list[Sequence[float]] = field(default_factory=list)  # row at step t -> log-probability up to there
     parents: list[Sequence[int]] = field(default_factory=list)  # row at step t -> row at step t-1
     tokens: list[Sequence[int]] = field(default_factory=list)  # row at step t -> its newest token
     attention: list[Floats] = field(default_factory=list)  # (rows, S) at step t: attention for the token after it
@@ -176,6 +176,7 @@ class SentenceState:
         """
         if math.isnan(sum(log_probs)):
             raise make_nan_error(len(self.parents) + 1)
+        self.log_probs.append(log_probs)
         self.parents.append(parents)
         self.tokens.append(tokens)
         if attention is not None:
@@ -186,14 +187,14 @@ class SentenceState:
         best_active = -math.inf
         for row, (log_prob, token) in enumerate(zip(log_probs, tokens, strict=True)):
             if log_prob > -math.inf and (token == EOS or is_last):
-                path, weights = self._backtrack(row)
+                path, weights = self.backtrack(row)
                 hypothesis = scorer.score(path, log_prob, weights)
                 (self.finished if token == EOS else self.truncated).append(hypothesis)
             else:
                 best_active = max(best_active, log_prob)
         return best_active
 
-    def _backtrack(self, row: int) -> tuple[list[int], Floats | None]:
+    def backtrack(self, row: int) -> tuple[list[int], Floats | None]:
         """Return tokens and attention of the hypothesis that ends in `row` of the last step."""
         tokens, attention = [], []
         for step in range(len(self.parents) - 1, -1, -1):
@@ -291,21 +292,18 @@ class SentenceGroup:
 class BeamSearch:
     """A search one step at a time; sources may be added between any two steps (continuous batching).
 
-    Sources are numbered in the order in which they are added. `on_step` is called after each step with the sentences
-    and the continuations selected for them. A sentence has `selector.width` rows while it is active; rows without an
-    active hypothesis have score -inf.
+    Sources are numbered in the order in which they are added. A sentence has `selector.width` rows while it is active;
+    rows without an active hypothesis have score -inf.
     """
 
     def __init__(
         self,
         models: Ensemble | SearchModel | Sequence[SearchModel],
         options: SearchOptions = DEFAULTS,
-        on_step: StepCallback | None = None,
         selector: Selector | None = None,
     ) -> None:
         self.models = models if isinstance(models, Ensemble) else Ensemble(models)
         self.options = options
-        self.on_step = on_step
         self.selector = selector or TopKSelector(options.beam, options.n_best)
         self.scorer = Scorer(options.length_penalty, options.coverage_penalty)
         self.constraints = constraints.build_constraints(options)
@@ -374,8 +372,6 @@ class BeamSearch:
         selection = self.selector.select(self.scores, log_probs, active)
         # 6. Collect.
         self._collect(active, selection, attention)
-        if self.on_step is not None:
-            self.on_step(active, selection)
         # 7. Advance.
         self._advance(selection, [index for index, sentence in enumerate(active) if not sentence.done])
         return [(sentence.index, self.selector.rank_results(sentence)) for sentence in active if sentence.done]

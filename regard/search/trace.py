@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from regard.models.hypothesis import Hypothesis, SearchOptions
-from regard.search.beam import BeamSearch, Selection, SentenceState
+from regard.search.beam import BeamSearch
 from regard.search.ensemble import SearchModel
 
 
@@ -24,20 +24,15 @@ def search_with_trace(
     model_or_models: SearchModel | Sequence[SearchModel], source: Tensor, lengths: Tensor, *, beam: int = 5
 ) -> tuple[list[Hypothesis], list[list[PartialHypothesis]]]:
     """Return the hypotheses of one source (1, S), best first, and the beam after each step, most probable first."""
+    searcher = BeamSearch(model_or_models, SearchOptions(beam=beam))
+    searcher.add(source, lengths)
+    (sentence,) = searcher.active
+    searcher.finish()
     beams: list[list[PartialHypothesis]] = []
     rows: list[list[int]] = [[] for _ in range(beam)]  # tokens of each row
-    sentences: list[SentenceState] = []
-
-    def record(active: Sequence[SentenceState], selection: Selection) -> None:
-        nonlocal rows
-        sentences[:] = active
-        log_probs, parents, tokens = (part[0].tolist() for part in selection)
+    for log_probs, parents, tokens in zip(sentence.log_probs, sentence.parents, sentence.tokens, strict=True):
         rows = [[*rows[parent], token] for parent, token in zip(parents, tokens, strict=True)]
         hypotheses = [PartialHypothesis(*pair) for pair in zip(rows, log_probs, strict=True)]
         used = [hypothesis for hypothesis in hypotheses if hypothesis.log_prob > -math.inf]
         beams.append(sorted(used, key=lambda hypothesis: -hypothesis.log_prob))
-
-    searcher = BeamSearch(model_or_models, SearchOptions(beam=beam), on_step=record)
-    searcher.add(source, lengths)
-    searcher.finish()
-    return sentences[0].rank_hypotheses(), beams
+    return sentence.rank_hypotheses(), beams

@@ -10,7 +10,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,7 +102,7 @@ class Translator:
         # 4. Search.
         with_words = [segment for segment in prepared.encoded_segments if segment.ids]
         searched = self.backend.search(with_words, compiled)
-        found = (self._trim_attentions(hypotheses, len(compiled.domain_ids)) for hypotheses in searched)
+        found = (self.finish_attentions(hypotheses, len(compiled.domain_ids)) for hypotheses in searched)
         # 5. Detokenize and align.
         translations = [
             self.build_translation(segment, next(found) if segment.ids else [], compiled.options)
@@ -166,7 +165,7 @@ class Translator:
                     force=[segment.forced_phrases for segment in segments],
                 )
             for index, hypotheses in beam_search.step():
-                on_finished(index, self._trim_attentions(hypotheses, len(compiled.domain_ids)))
+                on_finished(index, self.finish_attentions(hypotheses, len(compiled.domain_ids)))
             segments = get_more()
 
     def make_batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -226,7 +225,7 @@ class Translator:
     def _score_batch(self, encoded: Sequence[tuple[list[int], list[int]]]) -> list[ScoredTarget]:
         source, lengths = self.make_batch([source for source, _ in encoded])
         scored = score_targets(self.models, source, lengths, [target for _, target in encoded], length_penalty=0.0)
-        hypotheses = self._trim_attentions([target.hypothesis for target in scored], 0)
+        hypotheses = self.finish_attentions([target.hypothesis for target in scored])
         return [target._replace(hypothesis=own) for target, own in zip(scored, hypotheses, strict=True)]
 
     @property
@@ -235,7 +234,7 @@ class Translator:
         with_attention = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
         return next((decoder.alignment_head.shifted for decoder in with_attention), False)
 
-    def _trim_attentions(self, hypotheses: Sequence[Hypothesis], num_domain_tags: int) -> list[Hypothesis]:
+    def finish_attentions(self, hypotheses: Sequence[Hypothesis], num_domain_tags: int = 0) -> list[Hypothesis]:
         """Remove domain tags from the attention of hypotheses, and use that of the next step if necessary."""
         is_shifted, trimmed = self.uses_next_step_attention, []
         for hypothesis in hypotheses:
@@ -345,24 +344,17 @@ def stream_words(translator: Translator, text: str) -> Iterator[StreamedWord]:
 
 def _decode_greedily(translator: Translator, encoded: EncodedSegment) -> Iterator[tuple[str, list[float] | None]]:
     """Decode a segment by greedy search; yield each word when it is complete, with its attention over source words."""
-    target, source = translator.tokenizers.target, TokenizedWords(encoded.segment.text.split(), encoded.word_ids)
-    searcher = BeamSearch(translator.models, SearchOptions(beam=1))
+    searcher, options = BeamSearch(translator.models, SearchOptions(beam=1)), Options()
     searcher.add(*translator.make_batch([encoded.ids]))
     (sentence,) = searcher.active
     num_emitted = 0
     while searcher.num_active:
         searcher.step()
-        ids = [tokens[0] for tokens in sentence.tokens if tokens[0] != EOS]
-        words = target.decode(ids).split()
+        tokens, attention = sentence.backtrack(0)
+        (hypothesis,) = translator.finish_attentions([Hypothesis(tokens, 0.0, 0.0, attention)])
+        translation = translator.build_translation(encoded, [hypothesis], options)
+        words = translation.text.split()
         num_complete = len(words) if sentence.done else len(words) - 1  # the next tokens may continue the last word
-        if num_complete <= num_emitted:
-            continue
-        weights: list[Any] = [None] * num_complete
-        if sentence.attention:
-            attention = np.stack([rows[0] for rows in sentence.attention])
-            if translator.uses_next_step_attention:
-                attention = shift_to_next_step(attention)
-            written = TokenizedWords(words, target.find_word_ids(ids), target.convert_ids_to_tokens(ids))
-            weights = align_words(attention, source, written).soft.tolist()
-        yield from list(zip(words, weights, strict=False))[num_emitted:num_complete]
-        num_emitted = num_complete
+        weights = translation.alignment.soft.tolist() if translation.alignment else [None] * len(words)
+        yield from list(zip(words, weights, strict=True))[num_emitted:num_complete]
+        num_emitted = max(num_emitted, num_complete)
