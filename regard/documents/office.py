@@ -82,12 +82,8 @@ def _iterate_field_nodes(element: XmlElement, depth: int) -> Iterator[FieldNode]
         elif marker := OOXML_RANGE_MARKER.fullmatch(child.name):
             key = f"{marker[1]} {child.find_attribute('id')}"
             yield FieldNode(child.make_node(key, is_opening=marker[2] == "Start"))
-        elif child.name not in OOXML_DROPPED_ELEMENTS | CONTAINER_PROPERTIES and not _is_white_space(child):
+        elif child.name not in OOXML_DROPPED_ELEMENTS | CONTAINER_PROPERTIES and not child.is_white_space:
             yield FieldNode(child.make_node(separates_words=child.name in OOXML_SEPARATOR_ELEMENTS))
-
-
-def _is_white_space(element: XmlElement) -> bool:
-    return element.name == TEXT_NODE and element.markup.isspace()
 
 
 def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
@@ -102,7 +98,7 @@ def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
                 tag_with_space = f"{XML_SPACE_ATTRIBUTE.sub('', tag)[:-1]}{TEXT_ELEMENTS[child.name]}>"
             text_style = replace(style, before=tag, before_space=tag_with_space, after=child.closing)
             yield FieldNode(InlineNode(child.text_markup, text_style))
-        elif child.name not in RUN_PROPERTIES | OOXML_DROPPED_ELEMENTS and not _is_white_space(child):
+        elif child.name not in RUN_PROPERTIES | OOXML_DROPPED_ELEMENTS and not child.is_white_space:
             field_role = child.find_attribute("fldCharType") if child.name == "w:fldChar" else ""
             instruction = unescape_markup(child.text_markup) if child.name == "w:instrText" else ""
             node = make_tag_node(child.serialize, separates_words=child.name in OOXML_SEPARATOR_ELEMENTS, style=style)

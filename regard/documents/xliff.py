@@ -188,45 +188,38 @@ def _insert_segments(target: XmlElement, source_copy: list[XmlElement]) -> None:
         target.children = source_copy
         return
     whole = XmlElement("", "", children=source_copy)
-    copies, positions = _find_segments(whole), _find_positions(whole)
-    first: XmlElement | None = None  # segment of the target
-    last: XmlElement | None = None
-    leading: list[XmlElement] = []  # inserted before `first`
-    following: dict[int, list[XmlElement]] = {}  # inserted after a segment of the target, by its id
-    for mid, segment in copies.items():
+    neighbours = _find_neighbours(whole)
+    last: XmlElement | None = None  # segment of the target
+    leading: list[XmlElement] = []  # inserted before its first one
+    following: dict[int, list[XmlElement]] = {}  # inserted after one, by its id
+    for mid, segment in _find_segments(whole).items():
+        before, after = (filter(lambda each: each.is_white_space, side) for side in neighbours[id(segment)])
         if mid in existing:
             last = existing[mid]
-            first = first or last
-            continue
-        siblings, index = positions[id(segment)]
-        gap = filter(_is_white_space, siblings[max(index - 1, 0) : index])
-        if last:
-            following.setdefault(id(last), []).extend([*gap, segment])
+            following[id(last)] = []
+        elif last:
+            following[id(last)] += [*before, segment]
         else:
-            leading += [*(gap if leading else ()), segment]
-    if not first:
+            leading += [segment, *after]
+    if not last:
         target.children += leading
         return
-    if leading:
-        siblings, index = positions[id(leading[0])]
-        leading += filter(_is_white_space, siblings[index + 1 : index + 2])
+    first = next(iter(following))
     for parent in list(target.walk()):
         parent.children = [
             new_child
             for child in parent.children
-            for new_child in [*(leading if child is first else ()), child, *following.get(id(child), ())]
+            for new_child in [*(leading if id(child) == first else ()), child, *following.get(id(child), ())]
         ]
 
 
-def _find_positions(root: XmlElement) -> dict[int, tuple[list[XmlElement], int]]:
-    """Return, for the id of each descendant, the list that contains it and its index there."""
+def _find_neighbours(root: XmlElement) -> dict[int, tuple[list[XmlElement], list[XmlElement]]]:
+    """Return the previous and the next sibling, in lists that may be empty, for the id of each descendant."""
     return {
-        id(child): (parent.children, index) for parent in root.walk() for index, child in enumerate(parent.children)
+        id(child): (parent.children[max(index - 1, 0) : index], parent.children[index + 1 : index + 2])
+        for parent in root.walk()
+        for index, child in enumerate(parent.children)
     }
-
-
-def _is_white_space(element: XmlElement) -> bool:
-    return element.name == TEXT_NODE and not element.markup.strip()
 
 
 def _copy_segments(unit: XmlElement) -> list[XmlElement]:

@@ -49,6 +49,11 @@ class XmlElement:
         is_data = self.opening.startswith(CDATA_START)
         return escape_text(self.opening.removeprefix(CDATA_START).removesuffix("]]>")) if is_data else self.opening
 
+    @property
+    def is_white_space(self) -> bool:
+        """True for a text node without words."""
+        return self.name == TEXT_NODE and not self.markup.strip()
+
     def find_attribute(self, name: str) -> str:
         """Return an attribute by its local name; "" if there is none."""
         return next((value for key, value in iterate_attributes(self.opening) if key.rpartition(":")[2] == name), "")
