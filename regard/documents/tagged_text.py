@@ -257,8 +257,9 @@ class TaggedText(TranslatableText):
         self.body.style = self.body.style or any_style
         self._trim_white_space()
         self.tag_spaces: dict[int, tuple[str, str]] = {}  # white space of the source around tags that separate words
-        tagged_source = self._mark_separators("".join(self._iterate_tagged_source(self.body.children)))
-        self.tagged_source = SPACED_SEPARATOR.sub(self._add_spaces, tagged_source)
+        self.tagged_source = SPACED_SEPARATOR.sub(
+            self._add_spaces, "".join(self._iterate_tagged_source(self.body.children))
+        )
         text = replace_line_breaks(self.tagged_source)
         self.text = text if has_translatable_words(strip_placeholder_tags(text)) else ""  # empty: nothing to translate
 
@@ -301,19 +302,14 @@ class TaggedText(TranslatableText):
             self.tag_nodes.append(node)
             number = len(self.tag_nodes)
             if node.is_standalone:
-                yield f"<r{number}/>"
+                yield f"<!r{number}/>" if node.separates_words else f"<r{number}/>"
             else:
                 yield f"<r{number}>"
                 yield from self._iterate_tagged_source(node.children)
                 yield f"</r{number}>"
 
-    def _mark_separators(self, text: str) -> str:
-        def mark(found: re.Match[str]) -> str:
-            number = int(found["number"])
-            is_separator = 0 < number <= len(self.tag_nodes) and self.tag_nodes[number - 1].separates_words
-            return f"<!r{number}/>" if is_separator else found[0]
-
-        return STANDALONE_TAG.sub(mark, text)
+    def _mark_separator(self, found: re.Match[str]) -> str:
+        return f"<!{found[0][1:]}" if int(found["number"]) in self.tag_spaces else found[0]
 
     def _add_spaces(self, found: re.Match[str]) -> str:
         """Put spaces around a tag that separates words, and remember the white space that the source has there."""
@@ -323,9 +319,8 @@ class TaggedText(TranslatableText):
 
     def _restore_spaces(self, found: re.Match[str]) -> str:
         """Write the white space of the source around a tag that separates words."""
-        number = int(found["number"])
-        left, right = self.tag_spaces[number]
-        return f"{left}<r{number}/>{right}"
+        left, right = self.tag_spaces[int(found["number"])]
+        return f"{left}<r{found['number']}/>{right}"
 
     def fill(self) -> str:
         """Return the part of the file with the translation, or as it is."""
@@ -336,7 +331,8 @@ class TaggedText(TranslatableText):
         kept = frozenset(ENTITY.findall(self.text))
         escape = self.escape or (lambda text: normalize_entities(text, kept))
         translation = _copy_line_breaks(replace_line_breaks(self.translation), self.tagged_source)
-        translation = SPACED_SEPARATOR.sub(self._restore_spaces, self._mark_separators(translation))
+        translation = STANDALONE_TAG.sub(self._mark_separator, translation)
+        translation = SPACED_SEPARATOR.sub(self._restore_spaces, translation)
         core = self._insert_at_tags(translation, escape)
         if core is None:
             core = self._insert_without_tags(translation, escape)
