@@ -6,6 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+VOID_ELEMENTS = frozenset(  # of HTML
+    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
+)
+
 
 class TagHalf(NamedTuple):
     """One element of markup as a possible half of a pair; an element without a key is not one."""

@@ -34,7 +34,7 @@ from regard.documents.escaping import (
 )
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, make_tag_node
 from regard.documents.xml_tree import XML_TOKEN, check_xml
-from regard.tag_pairs import TagHalf, match_tag_pairs
+from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
 
 
 def _make_name_set(text: str) -> frozenset[str]:
@@ -58,7 +58,6 @@ INLINE_TAGS = _make_name_set(
     "samp small span strike strong sub sup time tt u var wbr code svg math"
 )
 SEPARATOR_TAGS = _make_name_set("br img input hr")
-VOID_TAGS = _make_name_set("area base br col embed hr img input link meta param source track wbr")
 RAW_TEXT_TAGS = _make_name_set("script style textarea title iframe noembed noframes xmp plaintext")  # no tags inside
 UNTRANSLATED_TAGS = _make_name_set(
     "script style code pre textarea iframe noembed noframes xmp plaintext svg math docauthor"
@@ -192,7 +191,7 @@ def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:
         if match["text"]:
             yield HtmlToken(match[0], text=normalize_html_text(match[0]))
             continue
-        yield HtmlToken(match[0], name, bool(match["close"]), name in VOID_TAGS)
+        yield HtmlToken(match[0], name, bool(match["close"]), name in VOID_ELEMENTS)
         if name in RAW_TEXT_TAGS and not match["close"]:
             end = re.compile(rf"</{name}(?=[\s/>])|\Z", re.IGNORECASE).search(source, position)
             text_end = end.start() if end else len(source)

@@ -10,7 +10,7 @@ from html.entities import html5
 
 from regard.documents.escaping import ENTITY, escape_text
 from regard.documents.tagged_text import InlineNode, make_tag_node
-from regard.tag_pairs import TagHalf, match_tag_pairs
+from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
 
 
 def _build_span_pattern(opening: str, closing: str) -> str:
@@ -43,7 +43,6 @@ INLINE_TOKEN = re.compile(
     re.DOTALL,
 )
 MAX_LABEL_LENGTH = 999  # characters of a link label, as in CommonMark
-VOID_TAGS = frozenset(("br", "hr", "img", "input", "wbr"))
 SEPARATOR_TAGS = frozenset(("br", "hr", "img"))
 SPECIAL_CHARACTER = re.compile(r"[\\`*\[\]]|(?<![^\W_])_|_(?![^\W_])|~~")
 TAG_START = re.compile(r"<(?=[A-Za-z/!?]|[^\s<>@]+@)")
@@ -143,7 +142,7 @@ def parse_inline(text: str, link_labels: Collection[str], escape_style: EscapeSt
             yield InlineNode(escape_style.convert_escape_to_markup(token["escape"]))
         elif token["tag"]:
             name = token["tag"].lower()
-            pair_key = "" if name in VOID_TAGS or token[0].endswith("/>") else name
+            pair_key = "" if name in VOID_ELEMENTS or token[0].endswith("/>") else name
             yield make_tag_node(token[0], pair_key, not token["close"], name in SEPARATOR_TAGS)
         elif number in openings:
             yield make_tag_node(token[0], f"[{number}", is_opening=True)

@@ -9,11 +9,11 @@ encoded; text without tags is plain. `tag_projection` restores the tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regard.tag_pairs import TagHalf, match_tag_pairs
+from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER, unescape_html
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
@@ -49,15 +49,13 @@ URL_ELEMENT = re.compile(
     rf"<(?P<around>[A-Za-z][\w.:-]*){ATTRIBUTES}>(?:(?>{ANY_TAG.pattern})|[^\s<>]++){{0,20}}?</(?P=around)\s*>"
 )
 ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|[A-Za-z]\w*);")
-VOID_ELEMENTS = frozenset(
-    ("area", "base", "br", "col", "embed", "img", "input", "link", "meta", "source", "track", "wbr")
-)
 TAG_SEQUENCE = re.compile(rf"(?=<)(?P<closing>(?:</[A-Za-z][\w.:-]*\s*>)*+)(?:{ANY_TAG.pattern})*+")
 WORD_SEPARATING_TAG = re.compile(r"<(?:br|img|tab)(?![\w.:-])", re.IGNORECASE)  # separates words without a space
 SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*\Z")
 SENTENCE_START = re.compile(r"[\"'“‘„«¿¡(\[]*(\w)")
 URL_CONTEXT = 50  # characters after a URL that could be read as part of it
 MAX_TAG_DEPTH = 100  # nested tags; deeper ones are standalone
+ESCAPED_CHARACTERS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 @dataclass
@@ -90,24 +88,25 @@ class ParsedMarkup(NamedTuple):
 
     blocks: list[InlineMarkup]
     separators: list[str]
-    entities: Mapping[str, str] | None  # how this markup escapes characters; None: plain text
+    entities: Mapping[int, str]  # how this markup escapes characters, for `str.translate`; empty for plain text
 
 
 def parse_markup(text: str) -> ParsedMarkup:
     """Split markup into blocks and remove their tags."""
-    entities = {unescape_html(entity): entity for entity in ENTITY.findall(text) if unescape_html(entity) != entity}
+    decoded = {entity: unescape_html(entity) for entity in ENTITY.findall(text)}
+    entities = {ord(character): entity for entity, character in decoded.items() if len(character) == 1}
     boundaries = list(iterate_block_boundaries(text))
-    is_markup = bool(entities or boundaries or TAG.search(text))
+    is_markup = any(entity != character for entity, character in decoded.items()) or boundaries or TAG.search(text)
     blocks, separators, position = [], [""], 0
     for start, end in [*boundaries, (len(text), len(text))]:
-        block = parse_inline_markup(text[position:start], is_markup)
+        block = parse_inline_markup(text[position:start], bool(is_markup))
         if has_translatable_text(block):
             blocks.append(block)
             separators.append(text[start:end])
         else:
             separators[-1] += text[position:end]
         position = end
-    return ParsedMarkup(blocks, separators, {**entities, "&": "&amp;", "<": "&lt;", ">": "&gt;"} if is_markup else None)
+    return ParsedMarkup(blocks, separators, entities | ESCAPED_CHARACTERS if is_markup else {})
 
 
 def has_translatable_text(inline_markup: InlineMarkup) -> bool:
@@ -133,13 +132,14 @@ def iterate_block_boundaries(text: str) -> Iterator[tuple[int, int]]:
 
 def parse_inline_markup(text: str, is_markup: bool, protected_span: re.Pattern[str] = PROTECTED_SPAN) -> InlineMarkup:
     """Parse a block without block tags; `protected_span` matches what is removed."""
+    decode: Callable[[str], str] = unescape_html if is_markup else str
     spans = list(_iterate_protected_spans(text, protected_span))
     tags = list(map(_parse_tag_half, spans))
     partners = match_tag_pairs(tags, MAX_TAG_DEPTH)
     added_spaces = _find_added_space_positions(text) if is_markup else frozenset()
     stack, plain, position = [TagNode("", 0)], "", 0
     for index, (span, tag) in enumerate(zip(spans, tags, strict=True)):
-        plain += _decode_entities(text[position : span.start()], is_markup)
+        plain += decode(text[position : span.start()])
         position = span.end()
         is_added = span.start() in added_spaces, position in added_spaces
         if is_added[0] and not plain[-1:].isspace():
@@ -167,7 +167,7 @@ def parse_inline_markup(text: str, is_markup: bool, protected_span: re.Pattern[s
             position += after.isspace() and (not plain or plain[-1].isspace())  # keep one of two spaces
         elif tag.closes and is_added[1]:
             plain += " "
-    return InlineMarkup(plain + _decode_entities(text[position:], is_markup), stack[0].children)
+    return InlineMarkup(plain + decode(text[position:]), stack[0].children)
 
 
 def _iterate_protected_spans(text: str, protected_span: re.Pattern[str]) -> Iterator[re.Match[str]]:
@@ -196,10 +196,8 @@ def _find_added_space_positions(text: str) -> frozenset[int]:
     """
     positions: set[int] = set()
     for tags in TAG_SEQUENCE.finditer(text):
-        before, after = (
-            text[max(tags.start() - URL_CONTEXT, 0) : tags.start()],
-            text[tags.end() : tags.end() + URL_CONTEXT],
-        )
+        before = text[max(tags.start() - URL_CONTEXT, 0) : tags.start()]
+        after = text[tags.end() : tags.end() + URL_CONTEXT]
         first = SENTENCE_START.match(after)
         if not tags[0] or not first or not before or before[-1].isspace():
             continue
@@ -214,10 +212,6 @@ def _expand_to_url_element(text: str, found: re.Match[str]) -> re.Match[str]:
     tags = ANY_TAG.findall(link[0]) if link else []
     balanced = 2 * sum(tag.startswith("</") for tag in tags) == len(tags)
     return link if link and balanced and URL_OR_PLACEHOLDER.fullmatch(ANY_TAG.sub("", link[0])) else found
-
-
-def _decode_entities(text: str, is_markup: bool) -> str:
-    return unescape_html(text) if is_markup else text
 
 
 def _clamp_positions(nodes: Sequence[TagNode], end: int) -> None:

@@ -172,12 +172,12 @@ class Glossary:
     def __init__(self, tokenizer: Tokenizer, entries: Mapping[str, str]) -> None:
         self.phrases = {term.casefold(): encode_phrase(tokenizer, words) for term, words in entries.items()}
         known = "|".join(re.escape(term) for term in sorted(entries, key=len, reverse=True))
-        self.pattern = re.compile(rf"(?<![\w-])(?:{known})(?![\w-])", re.IGNORECASE) if entries else None
+        self.pattern = re.compile(rf"(?<![\w-])(?:{known})(?![\w-])", re.IGNORECASE)
 
     def find_phrases(self, text: str) -> list[Phrase]:
         """Return the phrases that the terms of a text must become, one per occurrence."""
-        terms = self.pattern.findall(text) if self.pattern else []
-        return [self.phrases[term.casefold()] for term in terms if term.casefold() in self.phrases]
+        terms = map(str.casefold, self.pattern.findall(text))
+        return [self.phrases[term] for term in terms if term in self.phrases]
 
 
 class ForbiddenWords:
@@ -228,8 +228,6 @@ def _normalize_word(word: str) -> str:
 
 def compile_forbidden(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[tuple[int, ...]], list[Constraint]]:
     """Return id sequences and search constraints that forbid words: punctuation marks by ids, words by constraints."""
-    if not words:
-        return [], []  # quickly: a service compiles options for every request
     for word in words:
         if not word.strip():
             raise UserError("the words to forbid contain an empty word")

@@ -131,7 +131,7 @@ def _get_links(translation: Translation) -> list[tuple[int, int]]:
 def _restore_urls(line: str, inline: markup.InlineMarkup, translation: Translation) -> Translation:
     """Restore the URLs of a line in its translation and the alternatives."""
     nodes = tag_projection.place_tags(inline, translation.text, _get_links(translation))
-    text = tag_projection.write_tags(nodes, translation.text, 0, len(translation.text), None)
+    text = tag_projection.write_tags(nodes, translation.text, 0, len(translation.text), {})
     alignment = None
     if translation.alignment is not None:
         source_map = _UrlWordMap(line, inline.plain_text, [node.opening for node in inline.tags])

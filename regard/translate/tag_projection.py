@@ -373,11 +373,11 @@ def _fit_claims(claims: Sequence[TagClaim], spans: Sequence[tuple[int, int]]) ->
             claim.node.end = spans[reached - 1][1]
 
 
-def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entities: Mapping[str, str] | None) -> str:
-    """Write a span of text with its tags."""
+def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entities: Mapping[int, str]) -> str:
+    """Write a span of text with its tags; `entities` is a table for `str.translate`."""
     out, position, last = "", low, ""
     for node in nodes:
-        between = _escape_entities(text[position : node.start], entities)
+        between = text[position : node.start].translate(entities)
         out += between
         always = WORD_SEPARATING_TAG.match(node.opening)
         if node.added_spaces[0] and out.endswith(" ") and (always or SENTENCE_END.search(out[-URL_CONTEXT:-1])):
@@ -399,7 +399,7 @@ def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entitie
         follows = node.added_spaces[1] and position < high and text[position] == " "
         if follows and (always or SENTENCE_END.search(text[max(position - URL_CONTEXT, 0) : position])):
             position += 1
-    return out + _escape_entities(text[position:high], entities)
+    return out + text[position:high].translate(entities)
 
 
 def _find_sides_extending_url(before: str, mark: str, after: str) -> tuple[bool, bool]:
@@ -409,8 +409,3 @@ def _find_sides_extending_url(before: str, mark: str, after: str) -> tuple[bool,
     right = URL_OR_PLACEHOLDER.match(mark + after)
     separate = [*URL_OR_PLACEHOLDER.findall(before), mark]
     return URL_OR_PLACEHOLDER.findall(before + mark) != separate, right is None or right[0] != mark
-
-
-def _escape_entities(text: str, entities: Mapping[str, str] | None) -> str:
-    """Write characters as the entities that the markup uses for them."""
-    return text if entities is None else "".join(entities.get(character, character) for character in text)
