@@ -17,7 +17,7 @@ from regard.console import log_message
 from regard.errors import UserError
 from regard.paths import format_json
 from regard.runs import Run
-from regard.runs.summary import RunSummary, find_runs, summarize_run
+from regard.runs.run import RunSummary, find_runs, summarize_run
 
 MISSING = "–"
 TABLE_WIDTH = 10_000  # columns: rows are never wrapped, however narrow the terminal is

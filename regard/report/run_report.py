@@ -24,7 +24,7 @@ from regard.report.html import (
     format_series,
 )
 from regard.runs import Run
-from regard.runs.summary import summarize_run
+from regard.runs.run import summarize_run
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.tasks import get_task
 from regard.tasks.base import DevExample, Predictor

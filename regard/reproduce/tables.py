@@ -26,7 +26,7 @@ from regard.reproduce.experiment import (
 from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, ClaimResult, Finding
 from regard.reproduce.workspace import Workspace
-from regard.runs.summary import summarize_run
+from regard.runs.run import summarize_run
 from regard.version import VERSION
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from regard.console import log_message
 from regard.reproduce.corpora import CorpusFiles, find_corpus, prepare_corpus
 from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec, compute_digest
 from regard.runs import Run
-from regard.runs.summary import summarize_run
+from regard.runs.run import summarize_run
 from regard.training import train
 from regard.version import VERSION
 

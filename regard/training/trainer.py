@@ -32,7 +32,7 @@ from regard.fast import release_decoding_memory
 from regard.models import Model
 from regard.recipes.recipe import TrainingSettings
 from regard.runs import Run, checkpoint
-from regard.runs.summary import is_finished
+from regard.runs.run import is_finished
 from regard.tasks.base import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
 from regard.training.device import measure_peak_memory_mb, preserve_generators

@@ -18,7 +18,7 @@ from support.commands import Command, environment
 from support.training import copy_run
 
 from regard.runs import Run, checkpoint
-from regard.runs.summary import find_runs, summarize_run
+from regard.runs.run import find_runs, summarize_run
 
 
 def copy_with(run: Run, folder: Path, **changes: Any) -> Run:

@@ -24,7 +24,7 @@ from support.server import FakeClock, ask_in_process, hold_decoding, serve_in_th
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
-from regard.runs.summary import RunSummary, summarize_run
+from regard.runs.run import RunSummary, summarize_run
 from regard.serve.access.api_keys import ApiKey, ApiKeyStore, hash_key
 from regard.serve.access.rate_limit import BUCKETS, Quota, RateLimiter, SlidingWindow, client_network
 from regard.serve.engine.models import summarize_served_run

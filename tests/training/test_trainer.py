@@ -49,8 +49,7 @@ from regard.models import AlignmentHead, Seq2Seq, build
 from regard.recipes.recipe import TrainingSettings
 from regard.report.html import format_training_curves
 from regard.runs import Run, checkpoint
-from regard.runs.run import lock_run
-from regard.runs.summary import is_finished
+from regard.runs.run import is_finished, lock_run
 from regard.tasks.base import Validation
 from regard.tasks.translation import TranslationValidator
 from regard.tokenizers import Tokenizers, WordTokenizer

@@ -17,7 +17,7 @@ import torch
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.runs.summary import RunSummary, summarize_run
+from regard.runs.run import RunSummary, summarize_run
 from regard.search import Hypothesis
 from regard.serve.engine.batching import ContinuousBatcher
 from regard.serve.engine.thread_pool import pause_between
