@@ -25,7 +25,7 @@ from regard.data.settings import DataSettings
 from regard.data.split import split_corpora
 from regard.models import build
 from regard.recipes.recipe import TrainingSettings
-from regard.tokenizers import TextSettings
+from regard.tokenizers.tokenizer import TextSettings
 from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
 from regard.training.gradient_accumulation import GradientAccumulator
 

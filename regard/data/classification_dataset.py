@@ -16,8 +16,9 @@ from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset
 from regard.data.readers.labelled_texts import LabelledText
 from regard.errors import UserError
 from regard.special_tokens import PAD
-from regard.tokenizers import LabelVocabulary, Tokenizer, VocabularySettings, make_vocabulary_file_name
 from regard.tokenizers.sentence_splitter import split_sentences
+from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, make_vocabulary_file_name
+from regard.tokenizers.vocabularies import LabelVocabulary
 
 
 class TextEncoder(NamedTuple):

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from regard import paths, tokenizers
+from regard import paths
 from regard.console import make_progress_bar
 from regard.data import cache
 from regard.data.dataset import DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
@@ -28,8 +28,15 @@ from regard.data.readers.text import Link, Pair
 from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
 from regard.data.split import CorpusSplit
 from regard.errors import UserError
-from regard.tokenizers import TextSettings, Tokenizers
 from regard.tokenizers.sentence_splitter import find_sentencex_version, split_sentences
+from regard.tokenizers.tokenizer import (
+    TextSettings,
+    Tokenizer,
+    Tokenizers,
+    load_tokenizers,
+    save_tokenizers,
+    train_tokenizers,
+)
 
 PAIRS_PER_CHUNK = 5000
 
@@ -163,7 +170,7 @@ def load_or_train_tokenizers(data: DataSettings, settings: TextSettings, split: 
     folder = cache.find_or_build_entry(
         "vocabulary", key, partial(_train_tokenizers, data=data, settings=settings, split=split, tags=tags)
     )
-    return tokenizers.load_tokenizers(settings, folder)
+    return load_tokenizers(settings, folder)
 
 
 def _make_pairs_key(data: DataSettings, split: CorpusSplit) -> dict[str, Any]:
@@ -182,7 +189,7 @@ def _train_tokenizers(
         return (pair[side_index] for corpus in corpora for pair in _iterate_training_pairs(corpus, data, split))
 
     sources, targets = partial(iterate_side, 0), partial(iterate_side, 1)
-    tokenizers.save_tokenizers(tokenizers.train_tokenizers(settings, sources, targets, tags), settings, folder)
+    save_tokenizers(train_tokenizers(settings, sources, targets, tags), settings, folder)
 
 
 def _iterate_training_pairs(corpus: TrainingCorpus, data: DataSettings, split: CorpusSplit) -> Iterator[Pair]:
@@ -300,7 +307,7 @@ def _apply_bpe_dropout(
     return sides[0], sides[1]
 
 
-def compute_tokenizer_fingerprint(tokenizer: tokenizers.Tokenizer) -> str:
+def compute_tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     """Return a hash that identifies a tokenizer, by its file, which includes the version and the normalization rule."""
     with TemporaryDirectory() as folder:
         saved = Path(folder) / "tokenizer"

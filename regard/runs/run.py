@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from regard.models import AlignmentHead, Decoder
-    from regard.tokenizers import Tokenizers
+    from regard.tokenizers.tokenizer import Tokenizers
 
 ALIGNMENT_HEAD_FILE = "viewpoint.json"
 _STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
@@ -78,7 +78,7 @@ class Run:
 
     def load_tokenizers(self) -> Tokenizers:
         """Load the vocabularies of both sides."""
-        from regard.tokenizers import TextSettings, load_tokenizers
+        from regard.tokenizers.tokenizer import TextSettings, load_tokenizers
 
         settings = parse_settings(TextSettings, self.read_config()["text"], "text")
         return load_tokenizers(settings, self.folder / "tokenizer")

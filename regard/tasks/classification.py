@@ -49,14 +49,14 @@ from regard.tasks.base import (
     ValidationSample,
     require_list,
 )
-from regard.tokenizers import (
-    LabelVocabulary,
+from regard.tokenizers.tokenizer import (
     Tokenizer,
     VocabularySettings,
     load_tokenizer,
     make_vocabulary_file_name,
     train_tokenizer,
 )
+from regard.tokenizers.vocabularies import LabelVocabulary
 
 
 @dataclass(frozen=True, kw_only=True)

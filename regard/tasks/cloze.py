@@ -52,8 +52,8 @@ from regard.tasks.base import (
     ValidationSample,
     require_list,
 )
-from regard.tokenizers import VocabularySettings, WordTokenizer, load_tokenizer
-from regard.tokenizers.tokenizer import normalize
+from regard.tokenizers.tokenizer import VocabularySettings, load_tokenizer, normalize
+from regard.tokenizers.words import WordTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

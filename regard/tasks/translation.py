@@ -43,7 +43,7 @@ from regard.tasks.base import (
     format_left_out,
 )
 from regard.tasks.batched_inference import map_batches, map_batches_in_order
-from regard.tokenizers import TextSettings, Tokenizers, save_tokenizers
+from regard.tokenizers.tokenizer import TextSettings, Tokenizers, save_tokenizers
 from regard.translate import Translator, load
 from regard.translate.inspection import choose_alignment_head
 

@@ -20,7 +20,7 @@ from regard.models.hypothesis import Floats
 from regard.nn import Attended
 from regard.plot import DecodingStep
 from regard.special_tokens import BOS
-from regard.tokenizers import Tokenizers
+from regard.tokenizers.tokenizer import Tokenizers
 from regard.translate.backends.torch import split_by_length
 from regard.translate.translator import Translator
 from regard.translate.word_alignment import Alignment, align_words, shift_to_next_step

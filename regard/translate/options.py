@@ -18,7 +18,7 @@ from regard.errors import UserError
 from regard.models.hypothesis import Floats, LengthPenalty, SearchOptions
 from regard.search.constraints import Constraint, Phrase
 from regard.special_tokens import SPECIAL_TOKENS, UNK
-from regard.tokenizers import Tokenizer, Tokenizers
+from regard.tokenizers.tokenizer import Tokenizer, Tokenizers
 
 SEARCH_ONLY_OPTIONS = ("length_penalty", "coverage_penalty", "prefix", "force", "glossary")
 SAMPLING_ONLY_OPTIONS = ("temperature", "top_k", "top_p", "seed")

@@ -22,9 +22,8 @@ from regard.runs import Run, choose_inference_device
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets
 from regard.search.scoring import ScoredTarget
 from regard.special_tokens import EOS
-from regard.tokenizers import Tokenizers
 from regard.tokenizers.sentence_splitter import split_sentences
-from regard.tokenizers.tokenizer import check_unicode
+from regard.tokenizers.tokenizer import Tokenizers, check_unicode
 from regard.translate.backends import TORCH
 from regard.translate.backends.base import Backend, check_engine_options, choose_backend
 from regard.translate.backends.exports import LoadedRun

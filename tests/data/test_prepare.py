@@ -39,9 +39,10 @@ from regard.data.split import choose_dev_hashes, hash_source, split_corpora
 from regard.errors import UserError
 from regard.paths import find_cache_folder
 from regard.special_tokens import UNK
-from regard.tokenizers import SentencePieceTokenizer, TextSettings, Tokenizers, WordTokenizer
 from regard.tokenizers.sentence_splitter import find_sentencex_version
-from regard.tokenizers.sentencepiece import BpeMerges
+from regard.tokenizers.sentencepiece import BpeMerges, SentencePieceTokenizer
+from regard.tokenizers.tokenizer import TextSettings, Tokenizers
+from regard.tokenizers.words import WordTokenizer
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d", "e", "f"])
 PAIRS = [Pair(f"the house number {number}" + " !" * (number % 3), f"das Haus Nummer {number}") for number in range(40)]

@@ -58,8 +58,9 @@ from regard.runs import checkpoint
 from regard.special_tokens import BOS, PAD, UNK
 from regard.tasks.base import Validation
 from regard.tasks.translation import TranslationValidator
-from regard.tokenizers import SentencePieceTokenizer, WordTokenizer
 from regard.tokenizers.sentence_splitter import find_sentencex_version
+from regard.tokenizers.sentencepiece import SentencePieceTokenizer
+from regard.tokenizers.words import WordTokenizer
 from regard.training import Trainer, TrainingSettings, choose_device, train
 from regard.training.optimizer import build_optimizer
 

@@ -27,7 +27,9 @@ from regard.models import build
 from regard.paths import compute_sha256
 from regard.recipes.recipe import RECIPES_FOLDER, list_recipes, read_recipe
 from regard.runs import Run, checkpoint
-from regard.tokenizers import SentencePieceTokenizer, TextSettings, WordTokenizer, save_tokenizers, train_tokenizers
+from regard.tokenizers.sentencepiece import SentencePieceTokenizer
+from regard.tokenizers.tokenizer import TextSettings, save_tokenizers, train_tokenizers
+from regard.tokenizers.words import WordTokenizer
 from regard.training import Trainer
 from regard.training.checkpointer import TrainState
 from regard.training.metrics import truncate_metrics_after

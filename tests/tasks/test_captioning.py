@@ -53,7 +53,8 @@ from regard.tasks.captioning.dataset import (
 from regard.tasks.captioning.image_files import CaptionExample, ImageFile
 from regard.tasks.captioning.preprocessing import GridShape, ImagePreprocessor
 from regard.tasks.captioning.task import CaptioningPredictor, CaptioningTask
-from regard.tokenizers import VocabularySettings, WordTokenizer
+from regard.tokenizers.tokenizer import VocabularySettings
+from regard.tokenizers.words import WordTokenizer
 from regard.training import train
 
 SPLIT_SIZES: dict[str, int] = load_corpus_words()["captioning"]["sizes"]

@@ -56,7 +56,7 @@ from regard.tasks.cloze import (
     compute_cloze_accuracy,
     make_cloze_prediction,
 )
-from regard.tokenizers import WordTokenizer
+from regard.tokenizers.words import WordTokenizer
 from regard.training import train
 
 SPLIT_SIZES: dict[str, int] = load_corpus_words()["cloze"]["sizes"]

@@ -11,19 +11,13 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard import tokenizers
 from regard.config import parse_settings
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from regard.tokenizers import (
-    SentencePieceTokenizer,
-    TextSettings,
-    Tokenizer,
-    Tokenizers,
-    WordTokenizer,
-    subsample_lines,
-)
-from regard.tokenizers.words import CLOSING_MARKS, JOINER, OPENING_MARKS, SPACER
+from regard.tokenizers import tokenizer as tokenizers
+from regard.tokenizers.sentencepiece import SentencePieceTokenizer
+from regard.tokenizers.tokenizer import TextSettings, Tokenizer, Tokenizers, subsample_lines
+from regard.tokenizers.words import CLOSING_MARKS, JOINER, OPENING_MARKS, SPACER, WordTokenizer
 
 Kind = Literal["bpe", "unigram", "word", "char"]
 KINDS: tuple[Kind, ...] = ("bpe", "unigram", "word", "char")

@@ -52,7 +52,8 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished, lock_run
 from regard.tasks.base import Validation
 from regard.tasks.translation import TranslationValidator
-from regard.tokenizers import Tokenizers, WordTokenizer
+from regard.tokenizers.tokenizer import Tokenizers
+from regard.tokenizers.words import WordTokenizer
 from regard.training import Interrupted, Trainer, train
 from regard.training.checkpointer import ValidationRecord
 from regard.training.device import build_autocast

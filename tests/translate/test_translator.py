@@ -23,7 +23,7 @@ from regard.evaluate import aer, read_gold_alignments
 from regard.models import AlignmentHead
 from regard.runs import Run
 from regard.special_tokens import SPECIAL_TOKENS
-from regard.tokenizers import WordTokenizer
+from regard.tokenizers.words import WordTokenizer
 from regard.training import train
 from regard.translate import Translator, load
 from regard.translate.evaluation import evaluate_translator

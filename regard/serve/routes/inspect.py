@@ -23,7 +23,7 @@ from regard.serve.http.schemas import describe_errors, describe_request, encode_
 from regard.serve.language import AUTO, display_name, public_code
 from regard.serve.service import Service
 from regard.special_tokens import EOS
-from regard.tokenizers import Tokenizer
+from regard.tokenizers.tokenizer import Tokenizer
 from regard.translate import Options
 from regard.translate.inspection import compute_attention_by_head, trace_decoding
 from regard.translate.translator import StreamedWord, stream_words

@@ -25,7 +25,7 @@ from regard.tasks.batched_inference import map_batches
 from regard.tasks.captioning.backbone import Backbone
 from regard.tasks.captioning.image_files import CaptionExample
 from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor
-from regard.tokenizers import Tokenizer, VocabularySettings, make_vocabulary_file_name
+from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, make_vocabulary_file_name
 
 
 @dataclass(frozen=True, kw_only=True)

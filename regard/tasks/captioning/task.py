@@ -67,7 +67,7 @@ from regard.tasks.captioning.image_files import (
     read_captions,
 )
 from regard.tasks.captioning.preprocessing import ImageInput, ImagePreprocessor
-from regard.tokenizers import (
+from regard.tokenizers.tokenizer import (
     Tokenizer,
     VocabularySettings,
     load_tokenizer,

@@ -24,7 +24,7 @@ from regard.console import log_message
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.runs import Run
-from regard.tokenizers import Tokenizers
+from regard.tokenizers.tokenizer import Tokenizers
 from regard.translate.backends import CTRANSLATE2, FP32, INT8, ONNX, SHORTLIST, TORCH
 from regard.translate.shortlist import Shortlist, read_shortlist
 from regard.version import VERSION
