@@ -21,8 +21,7 @@ import torch
 from regard.data.dataset import ParallelDataset, RaggedArray, RaggedArrayWriter
 from regard.data.loader import SamplerPosition, TokenBatchSampler, iterate_batch_requests, start_batch_loader
 from regard.data.prepare import load_or_train_tokenizers, prepare_training_pairs
-from regard.data.settings import DataSettings
-from regard.data.split import split_corpora
+from regard.data.split import DataSettings, split_corpora
 from regard.models import build
 from regard.recipes.recipe import TrainingSettings
 from regard.tokenizers.tokenizer import TextSettings

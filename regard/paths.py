@@ -1,4 +1,8 @@
-"""The cache folder, and file helpers: SHA-256, fsync, atomic writes, JSON that every parser reads."""
+"""The cache of prepared data, and file helpers: SHA-256, fsync, atomic writes, JSON that every parser reads.
+
+Entries of the cache are named by a hash of their inputs, verified by checksums, and rebuilt if damaged. The whole cache
+folder may be deleted at any time.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,16 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from regard.console import log_message
+from regard.errors import UserError
+
+CACHE_MANIFEST = "manifest.json"
 
 
 def find_cache_folder() -> Path:
@@ -61,3 +71,62 @@ def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_replace_non_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def find_or_build_cache_entry(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+    """Return the folder that `build` writes for this key; build it if it is missing or damaged.
+
+    If several processes request the same entry, one builds it and the others wait.
+    """
+    import portalocker  # slow to import, and most commands use no cache
+
+    home = find_cache_folder()
+    name = f"{kind}-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}"
+    entry, partial_entry = home / name, home / f".{name}.part"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = (home / f".{name}.lock").open("a")
+    except OSError as error:
+        raise UserError(
+            f"{home} cannot be written to ({error.strerror}); set REGARD_CACHE to another folder"
+        ) from error
+    with lock:
+        portalocker.lock(lock, portalocker.LOCK_EX)
+        damage = find_cache_damage(entry)
+        if damage is None:
+            return entry
+        if entry.exists():
+            log_message(f"{entry} is damaged ({damage}); it is rebuilt")
+            shutil.rmtree(entry)
+        shutil.rmtree(partial_entry, ignore_errors=True)
+        partial_entry.mkdir()
+        try:
+            build(partial_entry)
+            _write_cache_manifest(partial_entry)
+        except BaseException:
+            shutil.rmtree(partial_entry, ignore_errors=True)
+            raise
+        partial_entry.rename(entry)
+    return entry
+
+
+def _write_cache_manifest(folder: Path) -> None:
+    """Write the checksums of all files of a folder, and wait until everything is written to disk."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = {str(path.relative_to(folder)): compute_sha256(path) for path in paths}
+    (folder / CACHE_MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    for path in (*paths, folder / CACHE_MANIFEST, folder):
+        fsync_path(path)
+
+
+def find_cache_damage(folder: Path) -> str | None:
+    """Return the reason why an entry of the cache cannot be used, or None if it can."""
+    try:
+        files = dict(json.loads((folder / CACHE_MANIFEST).read_text(encoding="utf-8"))["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"its {CACHE_MANIFEST} cannot be read"
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file() or compute_sha256(path) != expected:
+            return f"{name} does not match its checksum"
+    return None

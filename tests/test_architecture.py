@@ -186,7 +186,7 @@ def test_the_check_finds_code_execution(code: str, found: list[str]) -> None:
 
 def test_the_command_line_starts_without_torch() -> None:
     code = (
-        "import sys, regard, regard.cli, regard.recipes, regard.text, regard.data.settings\n"
+        "import sys, regard, regard.cli, regard.recipes, regard.text, regard.data.split\n"
         "import regard.data.readers.dispatch\n"
         "heavy = {'torch', 'matplotlib', 'sacrebleu'} & set(sys.modules)\n"
         "sys.exit(f'imported at the start: {heavy}' if heavy else 0)"

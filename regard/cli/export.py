@@ -82,7 +82,7 @@ def export(
 
 def _learn_shortlist_of_run(translator: Translator, run: Path, data: list[Path] | None) -> Shortlist:
     """Learn a shortlist from `data`, or from the run's training data."""
-    from regard.data.settings import group_paths
+    from regard.data.split import group_paths
     from regard.translate.shortlist import MAX_TRAINING_PAIRS, learn_shortlist
 
     data_config = Run(run).read_config()["data"]

@@ -19,15 +19,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from regard import paths
 from regard.console import make_progress_bar
-from regard.data import cache
 from regard.data.dataset import DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Link, Pair
-from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
-from regard.data.split import CorpusSplit
+from regard.data.split import CorpusSplit, DataSettings, TrainingCorpus, cache_data, list_corpora
 from regard.errors import UserError
+from regard.paths import CACHE_MANIFEST, compute_sha256
 from regard.tokenizers.sentence_splitter import find_sentencex_version, split_sentences
 from regard.tokenizers.tokenizer import (
     TextSettings,
@@ -167,7 +165,7 @@ def load_or_train_tokenizers(data: DataSettings, settings: TextSettings, split: 
         "text": {**dataclasses.asdict(settings), "dropout": None},  # affects training, not the vocabulary
         "tags": tags,
     }
-    folder = cache.find_or_build_entry(
+    folder = cache_data(
         "vocabulary", key, partial(_train_tokenizers, data=data, settings=settings, split=split, tags=tags)
     )
     return load_tokenizers(settings, folder)
@@ -218,11 +216,11 @@ def prepare_training_pairs(
         "max_length": data.max_length,
         "links": links_hash,
     }
-    folder = cache.find_or_build_entry(
+    folder = cache_data(
         "pairs", key, partial(_write_encoded_pairs, data=data, tokenizers=tokenizers, split=split, links=links)
     )
     summary = json.loads((folder / "known.json").read_text(encoding="utf-8"))
-    checksums = json.loads((folder / cache.MANIFEST).read_text(encoding="utf-8"))["files"]
+    checksums = json.loads((folder / CACHE_MANIFEST).read_text(encoding="utf-8"))["files"]
     if not sum(summary["pairs"]):
         raise UserError(
             f"no pair is left to train on: {summary['empty']} have an empty side, "
@@ -312,7 +310,7 @@ def compute_tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     with TemporaryDirectory() as folder:
         saved = Path(folder) / "tokenizer"
         tokenizer.save(saved)
-        return _hash_texts([str(tokenizer.lowercase), paths.compute_sha256(saved)])
+        return _hash_texts([str(tokenizer.lowercase), compute_sha256(saved)])
 
 
 def _hash_texts(parts: AbstractSet[str] | Sequence[str] | Iterator[str]) -> str:

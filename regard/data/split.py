@@ -1,29 +1,146 @@
-"""Dev split: count the sentence pairs of the corpora, and hold some out for validation."""
+"""Corpora of a run: settings (the `data` section of a recipe), and the dev split held out of them, which is cached."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import sentencepiece
 
+from regard.config import Count, NonNegativeInt
 from regard.console import make_progress_bar
-from regard.data import cache
 from regard.data.readers.dispatch import (
     find_format_suffix,
+    is_bilingual_file,
     iterate_pairs,
     make_empty_corpus_error,
     parse_languages_from_name,
     read_all_pairs,
 )
 from regard.data.readers.text import Pair
-from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
 from regard.errors import UserError
-from regard.paths import compute_sha256
+from regard.paths import compute_sha256, find_or_build_cache_entry
+from regard.tokenizers.sentence_splitter import find_sentencex_version
+from regard.version import VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseDataSettings:
+    """Data settings of every task."""
+
+    train: tuple[str, ...] | None = None
+    dev: tuple[str, ...] | None = None
+    workers: NonNegativeInt = 0
+    timeout: Count = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings(BaseDataSettings):
+    """Data settings of translation: corpora, weights, tags, languages, length limit and dev set."""
+
+    weights: tuple[float, ...] | None = None
+    tags: tuple[str | None, ...] | None = None
+    alignments: str | None = None
+    source: str | None = None
+    target: str | None = None
+    max_length: Count = 256
+    longest: Count | None = None
+    sentences: Count | None = None
+    dev_pairs: Count = 1000
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= weight < math.inf for weight in self.weights or ()) or (self.weights and not any(self.weights)):
+            raise ValueError(f"weights are not negative, and one is above 0, not {list(self.weights or ())}")
+        for tag in self.tags or ():
+            if tag is not None and (not tag.isidentifier() or tag in ("pad", "unk", "s")):
+                raise ValueError(
+                    f"a tag is a word of letters and digits other than pad, unk and s, or null for none, not {tag!r}"
+                )
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Languages that select the sides of a file with several languages."""
+        return self.source, self.target
+
+
+class TrainingCorpus(NamedTuple):
+    """One file of sentence pairs or two text files, with the number of times per epoch and the tag of its sources."""
+
+    paths: tuple[Path, ...]
+    weight: float = 1.0
+    tag: str | None = None
+
+
+def list_corpora(settings: DataSettings) -> list[TrainingCorpus]:
+    """Return the training corpora in order, each one file of sentence pairs or two text files."""
+    groups = group_paths([Path(name) for name in settings.train or ()])
+    weights, tags = settings.weights or (1.0,) * len(groups), settings.tags or (None,) * len(groups)
+    for name, values in (("data.weights", weights), ("data.tags", tags)):
+        if len(values) != len(groups):
+            raise UserError(f"{name} has {len(values)} values for {len(groups)} corpora; give one for each")
+    return [TrainingCorpus(*fields) for fields in zip(groups, weights, tags, strict=True)]
+
+
+def group_paths(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
+    """Group paths into corpora: files of sentence pairs alone, text files in pairs (`a.tsv b.en b.de`: two corpora)."""
+    groups: list[tuple[Path, ...]] = []
+    source: Path | None = None
+    for path in paths:
+        if is_bilingual_file(path):
+            if source is not None:
+                break
+            groups.append((path,))
+        elif source is None:
+            source = path
+        else:
+            groups.append((source, path))
+            source = None
+    if source is not None:
+        raise UserError(
+            f"{source} holds one side only, by its name, and the other side does not follow: a corpus is one file "
+            "that holds pairs or two text files, source first"
+        )
+    return groups
+
+
+def cache_data(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
+    """Return the folder that `build` writes, from the cache of prepared data if it is there.
+
+    Each version of regard, and of the libraries that affect the content, has separate entries.
+    """
+    return find_or_build_cache_entry(kind, {"versions": collect_versions(), **key}, build)
+
+
+def collect_versions() -> dict[str, str | None]:
+    """Return the versions that affect the content of every entry, in addition to its key."""
+    return {
+        "regard": VERSION,
+        "source": compute_source_digest(),
+        "sentencepiece": sentencepiece.__version__,
+        "sentencex": find_sentencex_version(),
+        "unicode": unicodedata.unidata_version,
+    }
+
+
+@cache
+def compute_source_digest() -> str:
+    """Return the SHA-256 of the source files that read, split and encode text: any change of them changes the keys."""
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(path for name in ("data", "tokenizers") for path in (package / name).rglob("*.*")):
+        if path.suffix in (".py", ".txt"):
+            digest.update(f"{path.relative_to(package)} {compute_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -46,7 +163,7 @@ def split_corpora(settings: DataSettings, seed: int) -> CorpusSplit:
     key: dict[str, Any] = {"corpora": fingerprints, "languages": settings.languages}
     if not settings.dev:
         key |= {"dev_pairs": settings.dev_pairs, "seed": seed, "tagged": [corpus.tag is not None for corpus in corpora]}
-    entry = cache.find_or_build_entry("dev-split", key, lambda folder: _write_split(folder, corpora, settings, seed))
+    entry = cache_data("dev-split", key, lambda folder: _write_split(folder, corpora, settings, seed))
     document = json.loads((entry / "dev-split.json").read_text(encoding="utf-8"))
     if settings.dev:
         dev = read_all_pairs(settings.dev, *settings.languages)

@@ -27,7 +27,7 @@ from regard.data.readers.labelled_texts import (
     read_texts,
 )
 from regard.data.readers.text import Pair, iterate_lines
-from regard.data.settings import BaseDataSettings
+from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate import ConfusionMatrix
 from regard.models import log_probs

@@ -35,7 +35,7 @@ from regard.data.readers.cloze import (
     tokenize_question,
 )
 from regard.data.readers.text import Pair, format_path, iterate_lines
-from regard.data.settings import BaseDataSettings
+from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.plot import WeightedWords
 from regard.recipes.recipe import RunConfig

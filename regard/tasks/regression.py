@@ -19,7 +19,7 @@ from regard.config import Count
 from regard.data.dataset import Batch, Indices, TrainingDataset
 from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
 from regard.data.readers.text import Pair, format_path, iterate_lines
-from regard.data.settings import BaseDataSettings
+from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.plot import PredictedSeries
 from regard.recipes.recipe import RunConfig

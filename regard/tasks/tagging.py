@@ -22,7 +22,7 @@ from regard.data.readers.conll import (
     read_tagged_sentences,
 )
 from regard.data.readers.text import Pair, format_path, iterate_lines
-from regard.data.settings import BaseDataSettings
+from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts
 from regard.recipes.recipe import RunConfig

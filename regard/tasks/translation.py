@@ -17,8 +17,7 @@ from regard.data.languages import are_different_languages, normalize_language_co
 from regard.data.prepare import PreparedCorpus, load_or_train_tokenizers, prepare_training_pairs
 from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs
 from regard.data.readers.text import Link, Pair
-from regard.data.settings import DataSettings, list_corpora
-from regard.data.split import CorpusSplit, split_corpora
+from regard.data.split import CorpusSplit, DataSettings, list_corpora, split_corpora
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts

@@ -26,7 +26,7 @@ from regard.data.loader import (
     report_worker_errors,
     start_batch_loader,
 )
-from regard.data.settings import BaseDataSettings
+from regard.data.split import BaseDataSettings
 from regard.errors import UserError
 from regard.fast import release_decoding_memory
 from regard.models import Model

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.config import parse_settings
-from regard.data.settings import DataSettings
+from regard.data.split import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.recipes.recipe import DEFAULT_TASK, get_task_name

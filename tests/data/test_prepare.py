@@ -21,7 +21,7 @@ from support.combinations import each_value
 from support.commands import environment
 
 from regard.config import parse_settings
-from regard.data import cache, prepare
+from regard.data import prepare, split
 from regard.data.dataset import RaggedArray
 from regard.data.prepare import (
     PairEncoder,
@@ -34,10 +34,9 @@ from regard.data.prepare import (
     prepare_training_pairs,
 )
 from regard.data.readers.text import Pair
-from regard.data.settings import DataSettings, TrainingCorpus, list_corpora
-from regard.data.split import choose_dev_hashes, hash_source, split_corpora
+from regard.data.split import DataSettings, TrainingCorpus, choose_dev_hashes, hash_source, list_corpora, split_corpora
 from regard.errors import UserError
-from regard.paths import find_cache_folder
+from regard.paths import find_cache_damage, find_cache_folder, find_or_build_cache_entry
 from regard.special_tokens import UNK
 from regard.tokenizers.sentence_splitter import find_sentencex_version
 from regard.tokenizers.sentencepiece import BpeMerges, SentencePieceTokenizer
@@ -309,9 +308,9 @@ def test_other_version_of_code_or_library_is_prepared_again(
         monkeypatch.setattr(prepare, function, partial(record, getattr(prepare, function)))
     prepare_data(data)
     assert built == []
-    assert name in cache.collect_versions()
-    other = {**cache.collect_versions(), name: "other"}
-    monkeypatch.setattr(cache, "collect_versions", lambda: other)
+    assert name in split.collect_versions()
+    other = {**split.collect_versions(), name: "other"}
+    monkeypatch.setattr(split, "collect_versions", lambda: other)
     prepare_data(data)
     assert len(built) == 2
 
@@ -322,11 +321,11 @@ def test_cache_depends_on_the_source_of_readers_and_tokenizers(
 ) -> None:
     path = tmp_path / "regard" / name
     path.parent.mkdir(parents=True)
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "regard" / "data" / "cache.py"))
+    monkeypatch.setattr(split, "__file__", str(tmp_path / "regard" / "data" / "split.py"))
     found = []
     for content in ("a = 1\n", "a = 2\n", "a = 1\n"):
         path.write_text(content, encoding="utf-8")
-        found.append(cache.compute_source_digest.__wrapped__())
+        found.append(split.compute_source_digest.__wrapped__())
     assert found[0] == found[2] != found[1]
 
 
@@ -391,7 +390,7 @@ def test_damaged_cache_entry_is_rebuilt(
     DAMAGE[damage](entry / name)
     second, _ = prepare_data(make_settings(corpus, max_length=6))
     assert to_lists(second.dataset.source) == rows
-    assert cache.find_damage(entry) is None
+    assert find_cache_damage(entry) is None
     warned = "it is rebuilt" in capsys.readouterr().err
     assert warned or (name, damage) == ("manifest.json", "truncate"), "without its final newline it is still JSON"
 
@@ -402,19 +401,19 @@ def test_failed_build_leaves_no_cache_entry(own_cache: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        cache.find_or_build_entry("some", {"a": 1}, build)
+        find_or_build_cache_entry("some", {"a": 1}, build)
     assert [path.name for path in own_cache.iterdir() if not path.name.endswith(".lock")] == []
-    found = cache.find_or_build_entry("some", {"a": 1}, lambda folder: (folder / "whole").touch())
+    found = find_or_build_cache_entry("some", {"a": 1}, lambda folder: (folder / "whole").touch())
     assert (found / "whole").exists()
 
 
 def test_concurrent_processes_build_a_cache_entry_once(tmp_path: Path, own_cache: Path) -> None:
     code = (
         "import os, pathlib\n"
-        "from regard.data import cache\n"
+        "from regard.paths import find_or_build_cache_entry\n"
         "def build(folder):\n"
         "    (folder / 'who').write_text(str(os.getpid()))\n"
-        "print((cache.find_or_build_entry('some', {'a': 1}, build) / 'who').read_text())"
+        "print((find_or_build_cache_entry('some', {'a': 1}, build) / 'who').read_text())"
     )
     env = {**environment(), "REGARD_CACHE": str(own_cache)}
     started = [
@@ -427,7 +426,7 @@ def test_cache_folder_without_write_access_is_a_user_error(tmp_path: Path, monke
     (tmp_path / "file").touch()
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(UserError, match="set REGARD_CACHE to another folder"):
-        cache.find_or_build_entry("some", {}, lambda folder: None)
+        find_or_build_cache_entry("some", {}, lambda folder: None)
 
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from regard.data.dataset import Indices, ParallelDataset, Seq2SeqBatch
 from regard.data.loader import SamplerPosition
 from regard.data.readers.dispatch import read_all_pairs
-from regard.data.settings import DataSettings
+from regard.data.split import DataSettings
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.models import build

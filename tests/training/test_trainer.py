@@ -41,8 +41,7 @@ from regard.data.dataset import Indices
 from regard.data.loader import SamplerPosition, UpdateBatches
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
-from regard.data.settings import DataSettings
-from regard.data.split import CorpusSplit
+from regard.data.split import CorpusSplit, DataSettings
 from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.models import AlignmentHead, Seq2Seq, build
