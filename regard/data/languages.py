@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
@@ -62,8 +63,9 @@ class LanguageError(UserError):
     """A file does not hold the languages that were requested."""
 
 
-class LanguageRequest(NamedTuple):
-    """The requested languages, and those in the name of the file.
+@dataclass
+class LanguageRequest:
+    """The requested languages, those in the name of the file, and those that the reader of the file chose.
 
     The requested languages select sides of a file that names its languages. For a file that names none they are
     accepted as names of its two sides only if `allow_unnamed`.
@@ -73,6 +75,7 @@ class LanguageRequest(NamedTuple):
     target: str | None = None
     from_file_name: tuple[str, str] | None = None
     allow_unnamed: bool = True
+    chosen: tuple[str, str] | None = None  # None: the file names none, or nothing was read yet
 
     def check_unnamed_file(self, where: str) -> None:
         """Raise a UserError if languages are requested (and `allow_unnamed` is false) of a file that names none."""
@@ -155,11 +158,19 @@ def choose_columns(names: Collection[str], request: LanguageRequest, where: str)
     if len(codes) < 2:
         return None
     pair = choose_language_pair(codes, request, where)
-    return find_matching_code(codes, pair.source) or "", find_matching_code(codes, pair.target) or ""
+    request.chosen = find_matching_code(codes, pair.source) or "", find_matching_code(codes, pair.target) or ""
+    return request.chosen
 
 
 def is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) -> bool:
     """Return True if the sides of a file are to be swapped; `codes` are its languages, "" if unknown."""
+    is_swapped = _is_reversed(codes, request, where)
+    if all(codes) and request.chosen is None:
+        request.chosen = (codes[1], codes[0]) if is_swapped else codes
+    return is_swapped
+
+
+def _is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) -> bool:
     if not any(codes):
         request.check_unnamed_file(where)
     if _match_as_far_as_known(codes, (request.source, request.target)):

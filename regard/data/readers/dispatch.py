@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
-from typing import NamedTuple
 
 from regard.console import log_message
 from regard.data.languages import LanguageRequest
@@ -35,23 +34,14 @@ from regard.data.readers.text import (
 from regard.errors import UserError
 from regard.paths import compute_sha256
 
-
-class _Reader(NamedTuple):
-    """Functions that read a format: its pairs, and its languages if it names them."""
-
-    read: Callable[[Path, LanguageRequest], Iterator[Pair]]
-    find_languages: Callable[[Path, LanguageRequest], tuple[str, str] | None] = lambda path, request: None
-
-
-_XLIFF = _Reader(xliff.read_xliff, xliff.find_xliff_languages)
-_READERS = {
-    ".tsv": _Reader(read_tsv),
-    ".jsonl": _Reader(jsonl.read_jsonl, jsonl.find_jsonl_languages),
-    ".parquet": _Reader(parquet.read_parquet, parquet.find_parquet_languages),
-    ".tmx": _Reader(tmx.read_tmx, tmx.find_tmx_languages),
-    ".xliff": _XLIFF,
-    ".xlf": _XLIFF,
-    ".po": _Reader(po.read_po),
+_READERS: dict[str, Callable[[Path, LanguageRequest], Iterator[Pair]]] = {
+    ".tsv": read_tsv,
+    ".jsonl": jsonl.read_jsonl,
+    ".parquet": parquet.read_parquet,
+    ".tmx": tmx.read_tmx,
+    ".xliff": xliff.read_xliff,
+    ".xlf": xliff.read_xliff,
+    ".po": po.read_po,
 }
 _ROW_FORMATS = (".jsonl", ".tsv")
 
@@ -79,7 +69,7 @@ def iterate_pairs(
     paths = [Path(path) for path in files]
     request = LanguageRequest(source, target, parse_languages_from_name(paths[0]) if paths else None, allow_unnamed)
     if len(paths) == 1 and find_format_suffix(paths[0]) in _READERS:
-        return _READERS[find_format_suffix(paths[0])].read(paths[0], request)
+        return _READERS[find_format_suffix(paths[0])](paths[0], request)
     if len(paths) == 1 and is_pipe(paths[0]):
         return _iterate_pipe_pairs(paths[0], request)
     if len(paths) == 2 and not any(map(is_bilingual_file, paths)):
@@ -103,7 +93,7 @@ def _iterate_pipe_pairs(pipe: Path, request: LanguageRequest) -> Iterator[Pair]:
                 shutil.copyfileobj(file, output)
             copy_with_suffix = copy.rename(f"{copy}{detect_suffix(copy)}")
             try:
-                yield from _READERS[find_format_suffix(copy_with_suffix)].read(copy_with_suffix, request)
+                yield from _READERS[find_format_suffix(copy_with_suffix)](copy_with_suffix, request)
             except UserError as error:
                 raise UserError(str(error).replace(str(copy_with_suffix), format_path(pipe))) from error
 
@@ -166,11 +156,10 @@ def find_corpus_languages(
         suffixes = [find_format_suffix(path).removeprefix(".") for path in paths]
         return (suffixes[0], suffixes[1]) if all(suffixes) and suffixes[0] != suffixes[1] else ("source", "target")
     from_name = parse_languages_from_name(paths[0]) if paths else None
-    if len(paths) == 1 and paths[0].is_file() and (reader := _READERS.get(find_format_suffix(paths[0]))):
-        languages = reader.find_languages(paths[0], LanguageRequest(source, target, from_name))
-        if languages is not None:
-            return languages
-    return from_name or ("source", "target")
+    request = LanguageRequest(source, target, from_name)
+    if len(paths) == 1 and paths[0].is_file() and (read := _READERS.get(find_format_suffix(paths[0]))):
+        next(read(paths[0], request), None)
+    return request.chosen or from_name or ("source", "target")
 
 
 def parse_languages_from_name(path: Path) -> tuple[str, str] | None:

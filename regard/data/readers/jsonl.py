@@ -21,26 +21,13 @@ _NOT_A_PAIR = f"not a pair; a line of a .jsonl file is {_EXPECTED_OBJECTS}"
 def read_jsonl(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     """Yield the pairs: objects with "source" and "target", or with two language codes, also inside a "translation"."""
     chosen: tuple[str, str] | None = None
-    for where, texts in _iterate_texts(path):
+    for where, row in iterate_json_lines(iterate_lines(path), format_path(path), _NOT_A_PAIR):
+        texts = row["translation"] if isinstance(row.get("translation"), dict) else row
         chosen = chosen or _choose_keys(texts, request, where)
         sides = [_read_side(texts, key, where) for key in chosen]
         if not all(map(is_valid_unicode, sides)):
             raise make_surrogate_error(where)
         yield Pair(*sides)
-
-
-def find_jsonl_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
-    """Return the languages of the first object, or None if it has "source" and "target"."""
-    for where, texts in _iterate_texts(path):
-        chosen = _choose_keys(texts, request, where)
-        return None if chosen == ("source", "target") else chosen
-    return None
-
-
-def _iterate_texts(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the texts of each line by key, with the position of the line."""
-    for where, row in iterate_json_lines(iterate_lines(path), format_path(path), _NOT_A_PAIR):
-        yield where, row["translation"] if isinstance(row.get("translation"), dict) else row
 
 
 def iterate_json_lines(lines: Iterable[str], name: str, expected: str) -> Iterator[tuple[str, dict[str, Any]]]:

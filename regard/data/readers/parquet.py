@@ -29,14 +29,6 @@ def read_parquet(path: Path, request: LanguageRequest) -> Iterator[Pair]:
                 yield Pair(source or "", target or "")
 
 
-def find_parquet_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
-    """Return the names of the two columns, or None if these are `source` and `target`."""
-    with _open_table(path) as file:
-        columns = _choose_columns(file.schema_arrow, request, path)
-    source, target = (name.removeprefix("translation.") for name in columns)
-    return None if (source, target) == ("source", "target") else (source, target)
-
-
 @contextmanager
 def _open_table(path: Path) -> Iterator[Any]:
     import pyarrow

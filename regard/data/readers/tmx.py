@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +40,7 @@ def read_tmx(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     if not first_units:
         return
     sides, seen, has_pairs = _choose_from_first_units(first_units, request, path), dict[str, None](), False
+    request.chosen = sides.source, sides.target
     for unit in chain(first_units, units):
         new_codes = [code for code in unit.texts if code not in seen]
         seen |= dict.fromkeys(new_codes)
@@ -58,14 +58,6 @@ def read_tmx(path: Path, request: LanguageRequest) -> Iterator[Pair]:
         )
 
 
-def find_tmx_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
-    """Return the two languages that `read_tmx` reads, or None if the file has no units."""
-    with closing(_iterate_units(path)) as units:
-        first_units = list(islice(units, _NUM_INSPECTED_UNITS))
-    sides = _choose_from_first_units(first_units, request, path) if first_units else None
-    return sides and (sides.source, sides.target)
-
-
 def _choose_from_first_units(first_units: list[_TmxUnit], request: LanguageRequest, path: Path) -> LanguagePair:
     """Choose source and target by the first units. Languages that were both requested may occur later."""
     if request.source and request.target:
@@ -78,7 +70,7 @@ def _is_in_pair(code: str, pair: LanguagePair) -> bool:
     return matches_language(code, pair.source) or matches_language(code, pair.target)
 
 
-def _iterate_units(path: Path) -> Generator[_TmxUnit]:
+def _iterate_units(path: Path) -> Iterator[_TmxUnit]:
     """Yield the units in order; memory use does not grow with the file."""
     default_source, name = None, format_path(path)
     for _, element in xml_stream.iterate_elements(path, "tmx", end_tags=["header", "tu"]):

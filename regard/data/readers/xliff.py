@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,17 +31,7 @@ def read_xliff(path: Path, request: LanguageRequest) -> Iterator[Pair]:
         yield Pair(unit.pair.target, unit.pair.source) if swapped[unit.codes] else unit.pair
 
 
-def find_xliff_languages(path: Path, request: LanguageRequest) -> tuple[str, str] | None:
-    """Return the languages of the first translated sentence, as `read_xliff` reads it."""
-    with closing(_iterate_units(path)) as units:
-        for unit in units:
-            reverse = is_reversed(unit.codes, request, f"{format_path(path)}:{unit.line}")
-            source, target = unit.codes[::-1] if reverse else unit.codes
-            return (source, target) if source and target else None
-    return None
-
-
-def _iterate_units(path: Path) -> Generator[_XliffUnit]:
+def _iterate_units(path: Path) -> Iterator[_XliffUnit]:
     """Yield the translated sentences: in 1.x each <trans-unit>, in 2.x each <segment>."""
     document_codes = codes = ("", "")
     for event, element in xml_stream.iterate_elements(
