@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from regard.data.dataset import ParallelDataset, RaggedArray, RaggedArrayWriter
-from regard.data.loader import SamplerPosition, TokenBatchSampler, iterate_batch_requests, start_batch_loader
+from regard.data.loader import BatchLoader, SamplerPosition, TokenBatchSampler, iterate_batch_requests
 from regard.data.prepare import load_or_train_tokenizers, prepare_training_pairs
 from regard.data.split import DataSettings, split_corpora
 from regard.models import build
@@ -96,7 +96,7 @@ def measure_training(examples: ParallelDataset, updates: int) -> None:
     base = read_resident_megabytes()
     start = time.monotonic()
     order = TokenBatchSampler(examples.sizes, settings.batch_tokens, settings.pool, settings.seed)
-    batches = start_batch_loader(examples, iterate_batch_requests(order, SamplerPosition(), 1, 0, 1))
+    batches = BatchLoader(examples, iterate_batch_requests(order, SamplerPosition(), 1, 0, 1))
     next(batches)
     print(
         f"{len(examples):,} pairs: {base:,.0f} MB resident with model and libraries; the first batch after "
@@ -122,7 +122,7 @@ def measure_reading(examples: ParallelDataset, updates: int) -> None:
     most, start, tokens = 0.0, time.monotonic(), 0
     for _, batch in zip(
         range(updates),
-        start_batch_loader(examples, iterate_batch_requests(order, SamplerPosition(), 1, 0, 1)),
+        BatchLoader(examples, iterate_batch_requests(order, SamplerPosition(), 1, 0, 1)),
         strict=False,
     ):
         tokens += batch.batches[0].num_tokens

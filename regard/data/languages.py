@@ -164,23 +164,17 @@ def choose_columns(names: Collection[str], request: LanguageRequest, where: str)
 
 def is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) -> bool:
     """Return True if the sides of a file are to be swapped; `codes` are its languages, "" if unknown."""
-    is_swapped = _is_reversed(codes, request, where)
+    if not any(codes):
+        request.check_unnamed_file(where)
+    requested = [code for code in (request.source, request.target) if code]
+    wanted = (request.source, request.target) if requested else request.from_file_name or (None, None)
+    fits, fits_reversed = _match_as_far_as_known(codes, wanted), _match_as_far_as_known(codes[::-1], wanted)
+    if requested and not (fits or fits_reversed):
+        raise _make_language_error(requested, codes, where)
+    is_swapped = fits_reversed and not fits
     if all(codes) and request.chosen is None:
         request.chosen = (codes[1], codes[0]) if is_swapped else codes
     return is_swapped
-
-
-def _is_reversed(codes: tuple[str, str], request: LanguageRequest, where: str) -> bool:
-    if not any(codes):
-        request.check_unnamed_file(where)
-    if _match_as_far_as_known(codes, (request.source, request.target)):
-        name = request.from_file_name
-        if name is None or request.source or request.target:
-            return False
-        return not _match_as_far_as_known(codes, name) and _match_as_far_as_known(codes[::-1], name)
-    if _match_as_far_as_known(codes[::-1], (request.source, request.target)):
-        return True
-    raise _make_language_error([code for code in (request.source, request.target) if code], codes, where)
 
 
 def _match_as_far_as_known(codes: Sequence[str], wanted: Sequence[str | None]) -> bool:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,15 +102,6 @@ class TokenBatchSampler:
         """Return the start of the next pool, in this epoch or the next."""
         return SamplerPosition(epoch, pool + 1) if pool + 1 < self.count_pools(epoch) else SamplerPosition(epoch + 1)
 
-    def iterate_updates(
-        self, position: SamplerPosition, batches_per_update: int
-    ) -> Iterator[tuple[list[Indices], SamplerPosition]]:
-        """Yield `batches_per_update` batches at a time, and the position after them; an update may span two epochs."""
-        stream = self.iterate_batches(position)
-        while True:
-            batches = [next(stream) for _ in range(batches_per_update)]
-            yield [rows for rows, _ in batches], batches[-1][1]
-
     def compute_epochs(self, position: SamplerPosition) -> float:
         """Return the number of passes over the data up to a position."""
         epoch, pool, batch = position
@@ -175,11 +167,15 @@ class _BatchRequestDataset(Dataset[UpdateBatches]):
 def iterate_batch_requests(
     sampler: TokenBatchSampler, position: SamplerPosition, accumulate: int, rank: int, world_size: int
 ) -> Iterator[BatchRequest]:
-    """Yield the batches of one rank for each update: every `world_size`-th batch of the sampler."""
-    for rows, next_position in sampler.iterate_updates(position, accumulate * world_size):
-        own_indices = range(rank, len(rows), world_size)
-        seeds = [mix_seeds(sampler.seed, *next_position, index) for index in own_indices]
-        yield BatchRequest([rows[index] for index in own_indices], seeds, next_position)
+    """Yield the batches of one rank for each update: every `world_size`-th batch of the sampler.
+
+    An update may span two epochs.
+    """
+    stream = sampler.iterate_batches(position)
+    while True:
+        rows, positions = zip(*islice(stream, accumulate * world_size), strict=True)
+        seeds = [mix_seeds(sampler.seed, *positions[-1], index) for index in range(rank, len(rows), world_size)]
+        yield BatchRequest(list(rows[rank::world_size]), seeds, positions[-1])
 
 
 def mix_seeds(*numbers: int) -> int:
@@ -187,25 +183,46 @@ def mix_seeds(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-class LoadedBatches:
-    """Iterator over the batches of each update; `close` ends its workers, also before the first batch.
+class BatchLoader:
+    """Iterator over the requested batches of each update; `close` ends its workers, also before the first batch.
+
+    Workers are forked: build it before any thread is started, such as that of a progress bar, whose locks the workers
+    would inherit. A worker that returns nothing for `timeout` seconds causes an error, which `report_worker_errors`
+    turns into a UserError.
 
     PyTorch's SIGCHLD handler raises an exception for a dead worker wherever the program is, even in the middle of an
     update. Here dead workers raise it only while a batch is read: between two updates, where a checkpoint can still be
     saved.
     """
 
-    def __init__(self, loader: DataLoader[UpdateBatches]) -> None:
+    def __init__(
+        self,
+        dataset: TrainingDataset,
+        batch_requests: Iterator[BatchRequest],
+        workers: int = 0,
+        timeout: int = 600,
+        pin_memory: bool = False,
+    ) -> None:
+        loader = DataLoader(
+            _BatchRequestDataset(dataset),
+            sampler=batch_requests,
+            batch_size=None,
+            num_workers=workers,
+            collate_fn=_return_unchanged,
+            timeout=timeout if workers else 0,
+            pin_memory=pin_memory,
+            multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
+        )
         with _block_stop_signals():
             self._batches: Any = iter(loader)
             for worker in getattr(self._batches, "_workers", ()):
                 worker._popen.terminate = worker._popen.kill  # because SIGTERM is blocked
         self._previous_handler: Any = None
         is_main_thread = threading.current_thread() is threading.main_thread()  # only it can set signal handlers
-        if loader.num_workers and is_main_thread and hasattr(signal, "SIGCHLD"):  # not on Windows
+        if workers and is_main_thread and hasattr(signal, "SIGCHLD"):  # not on Windows
             self._previous_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
-    def __iter__(self) -> LoadedBatches:
+    def __iter__(self) -> BatchLoader:
         return self
 
     def __next__(self) -> UpdateBatches:
@@ -254,32 +271,6 @@ def _block_stop_signals() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
-
-
-def start_batch_loader(
-    dataset: TrainingDataset,
-    batch_requests: Iterator[BatchRequest],
-    workers: int = 0,
-    timeout: int = 600,
-    pin_memory: bool = False,
-) -> LoadedBatches:
-    """Start the workers and return the requested batches.
-
-    A worker that returns nothing for `timeout` seconds causes an error, which `report_worker_errors` turns into a
-    UserError. Workers are forked: call this before any thread is started, such as that of a progress bar, whose locks
-    the workers would inherit.
-    """
-    loader = DataLoader(
-        _BatchRequestDataset(dataset),
-        sampler=batch_requests,
-        batch_size=None,
-        num_workers=workers,
-        collate_fn=_return_unchanged,
-        timeout=timeout if workers else 0,
-        pin_memory=pin_memory,
-        multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
-    )
-    return LoadedBatches(loader)
 
 
 @contextmanager

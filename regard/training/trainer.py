@@ -19,12 +19,11 @@ from regard.console import is_terminal, log_message, make_progress_bar
 from regard.data.dataset import TrainingDataset
 from regard.data.loader import (
     STOP_SIGNALS,
-    LoadedBatches,
+    BatchLoader,
     TokenBatchSampler,
     UpdateBatches,
     iterate_batch_requests,
     report_worker_errors,
-    start_batch_loader,
 )
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError
@@ -145,16 +144,16 @@ class Trainer:
         if state.step and state.best_validation is not None:
             self._rerun_on_best()
 
-    def load_update_batches(self) -> LoadedBatches:
+    def load_update_batches(self) -> BatchLoader:
         """Return the batches of this rank, update by update; a finished run starts no workers."""
         position, distributed, data = self.train_state.data_position, self.distributed, self.data_settings
         requests = iterate_batch_requests(
             self.sampler, position, self.settings.accumulate, distributed.rank, distributed.world_size
         )
         workers = 0 if self.has_finished() else data.workers
-        return start_batch_loader(self.dataset, requests, workers, data.timeout, self.device.type == "cuda")
+        return BatchLoader(self.dataset, requests, workers, data.timeout, self.device.type == "cuda")
 
-    def read_batches(self, batches: LoadedBatches) -> UpdateBatches:
+    def read_batches(self, batches: BatchLoader) -> UpdateBatches:
         """Return the batches of the next update; if that fails, save a checkpoint of the progress so far."""
         try:
             return next(batches)

@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader
 
 from regard.data.dataset import Indices, ParallelDataset, RaggedArray, RaggedArrayWriter, Seq2SeqBatch, pad_with_end_id
 from regard.data.loader import (
+    BatchLoader,
     SamplerPosition,
     TokenBatchSampler,
     UpdateBatches,
     _block_stop_signals,
     iterate_batch_requests,
     report_worker_errors,
-    start_batch_loader,
 )
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD
@@ -170,7 +170,7 @@ def load_shares(workers: int, count: int = 12) -> list[UpdateBatches]:
     rows = [[4 + number % 9] * (number % 7 + 1) for number in range(200)]
     examples = ParallelDataset(RaggedArray.from_rows(rows), RaggedArray.from_rows(rows))
     wanted = iterate_batch_requests(TokenBatchSampler(examples.sizes, 60, 4, 1), SamplerPosition(), 2, 0, 1)
-    return list(islice(start_batch_loader(examples, wanted, workers), count))
+    return list(islice(BatchLoader(examples, wanted, workers), count))
 
 
 def test_data_workers_do_not_change_the_batches() -> None:
@@ -189,7 +189,7 @@ def test_closing_before_the_first_batch_ends_the_data_workers(monkeypatch: pytes
 
     monkeypatch.setattr(DataLoader, "__iter__", start_and_keep)
     examples = ParallelDataset(RaggedArray.from_rows([[5], [6]]), RaggedArray.from_rows([[6], [7]]))
-    shares = start_batch_loader(
+    shares = BatchLoader(
         examples,
         iterate_batch_requests(TokenBatchSampler(examples.sizes, 60, 4, 1), SamplerPosition(), 1, 0, 1),
         workers=1,
@@ -227,7 +227,7 @@ def test_killed_or_blocked_data_worker_is_a_user_error(
     examples = kind(RaggedArray.from_rows([[5], [6]]), RaggedArray.from_rows([[6], [7]]))
     wanted = iterate_batch_requests(TokenBatchSampler(examples.sizes, 60, 4, 1), SamplerPosition(), 1, 0, 1)
     with pytest.raises(UserError, match=message) as error, report_worker_errors():
-        next(start_batch_loader(examples, wanted, workers=1, timeout=timeout))
+        next(BatchLoader(examples, wanted, workers=1, timeout=timeout))
     assert "data.workers" in str(error.value)
     for worker in multiprocessing.active_children():  # killed, but on a busy machine perhaps not gone yet
         worker.join(60)

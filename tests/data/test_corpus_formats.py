@@ -52,7 +52,14 @@ from regard.data.readers.dispatch import (
     read_all_pairs,
 )
 from regard.data.readers.jsonl import iterate_json_lines
-from regard.data.readers.text import Pair, collapse_whitespace, iterate_lines, iterate_tsv_rows, unquote_cell
+from regard.data.readers.text import (
+    Pair,
+    collapse_whitespace,
+    iterate_lines,
+    iterate_tsv_rows,
+    number_lines,
+    unquote_cell,
+)
 from regard.errors import UserError
 
 PAIRS = [Pair(*row) for row in ROWS]
@@ -646,7 +653,7 @@ def test_rows_have_the_format_and_the_position_of_their_line(
     if suffix == ".tsv":
         assert list(iterate_tsv_rows(lines, "x")) == [("x:1", ["a", "b"]), ("x:2", []), ("x:3", ["c"])]
         return
-    rows = iterate_json_lines(lines, "x", "no row")
+    rows = iterate_json_lines(number_lines(lines, "x"), "no row")
     assert next(rows) == ("x:1", {"a": 1})
     with pytest.raises(UserError, match=r"^x:3: no row$"):
         next(rows)

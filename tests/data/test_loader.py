@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.dataset import DatasetPart
-from regard.data.loader import SamplerPosition, TokenBatchSampler, split_by_tokens
+from regard.data.loader import SamplerPosition, TokenBatchSampler, iterate_batch_requests, split_by_tokens
 
 Sizes = npt.NDArray[np.int64]
 lengths = st.lists(st.integers(1, 40), min_size=1, max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
@@ -59,8 +59,9 @@ def test_order_resumes_from_any_position(sizes: Sizes, batch_tokens: int, pool: 
 @given(lengths, st.integers(1, 60), st.integers(1, 4))
 def test_update_takes_consecutive_batches(sizes: Sizes, batch_tokens: int, batches: int) -> None:
     single = islice(TokenBatchSampler(sizes, batch_tokens, 2, 1).iterate_batches(SamplerPosition()), 5 * batches)
-    grouped = islice(TokenBatchSampler(sizes, batch_tokens, 2, 1).iterate_updates(SamplerPosition(), batches), 5)
-    flat = [batch.tolist() for some, _ in grouped for batch in some]
+    sampler = TokenBatchSampler(sizes, batch_tokens, 2, 1)
+    grouped = islice(iterate_batch_requests(sampler, SamplerPosition(), batches, 0, 1), 5)
+    flat = [batch.tolist() for request in grouped for batch in request.rows]
     assert flat == [batch.tolist() for batch, _ in single]
 
 
@@ -165,8 +166,6 @@ def test_no_rows_give_no_batches() -> None:
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_number_of_processes_does_not_change_the_order(processes: int) -> None:
-    from regard.data.loader import iterate_batch_requests
-
     sizes = np.random.default_rng(0).integers(1, 20, 300)
     alone = islice(iterate_batch_requests(TokenBatchSampler(sizes, 40, 2, 1), SamplerPosition(), 6, 0, 1), 8)
     each = [

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.readers.jsonl import detect_json_lines, is_valid_unicode, iterate_json_objects
+from regard.data.readers.jsonl import detect_json_lines, is_valid_unicode, iterate_json_lines
 from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError, short_repr
 from regard.tokenizers.tokenizer import normalize
@@ -96,7 +96,7 @@ def parse_questions(text_lines: Iterable[str], blank: str, name: str = "") -> It
     if not is_json:
         yield from _parse_cbt_questions(numbered_lines, blank)
         return
-    for where, fields in iterate_json_objects(numbered_lines, f"not a question, which is {QUESTION_JSON_FORMAT}"):
+    for where, fields in iterate_json_lines(numbered_lines, f"not a question, which is {QUESTION_JSON_FORMAT}"):
         yield parse_question(fields, blank, where)
 
 

@@ -36,10 +36,11 @@ class TaggedSentence(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line with its position, for messages."""
+    """A line of a word: its position, for messages, and its columns."""
 
     where: str
     text: str
+    cells: list[str]
 
     def make_error(self, problem: str) -> UserError:
         return UserError(f"{self.where}: {problem}")
@@ -49,29 +50,21 @@ class _ColumnSpec(NamedTuple):
     """Columns to read of a line, from 0."""
 
     is_conllu: bool
-    word: int
-    inputs: tuple[int, ...]
+    inputs: tuple[int, ...]  # the word's, and the others
     label: int | None  # None: the last column
-
-    def count_required_columns(self) -> int:
-        """Return the minimum number of columns of a line, without the label."""
-        return max((self.word, *self.inputs)) + 1
 
 
 def _make_column_spec(columns: ColumnNames, is_conllu: bool) -> _ColumnSpec:
     """Resolve the names of columns."""
-    inputs = tuple(_find_column_index(column, is_conllu) for column in columns.inputs)
-    if columns.label is None:
-        label = _CONLLU_COLUMNS.index("upos") if is_conllu else None
-    else:
-        label = _find_column_index(columns.label, is_conllu)
-    word = _CONLLU_COLUMNS.index("form") if is_conllu else 0
-    if len({word, label, *inputs}) < 2 + len(inputs):
+    word, default_label = (_CONLLU_COLUMNS.index("form"), _CONLLU_COLUMNS.index("upos")) if is_conllu else (0, None)
+    inputs = (word, *(_find_column_index(column, is_conllu) for column in columns.inputs))
+    label = default_label if columns.label is None else _find_column_index(columns.label, is_conllu)
+    if len({label, *inputs}) < 1 + len(inputs):
         raise UserError(
             f"data.inputs and data.label must be different columns, and not the word's ({word + 1}), "
             f"not {list(columns.inputs)} and {columns.label}"
         )
-    return _ColumnSpec(is_conllu, word, inputs, label)
+    return _ColumnSpec(is_conllu, inputs, label)
 
 
 def _find_column_index(column: Column, is_conllu: bool) -> int:
@@ -112,7 +105,7 @@ def parse_untagged_sentences(
         return
     spec = _make_column_spec(columns, is_conllu)
     for sentence in _split_sentences(lines, is_conllu, name):
-        yield tuple(_select_columns(_split_columns(line, spec), line, spec) for line in sentence)
+        yield tuple(_select_columns(line, spec) for line in sentence)
 
 
 def _detect_conllu(given: Iterable[str]) -> tuple[bool, Iterator[str]]:
@@ -138,23 +131,20 @@ def _split_sentences(lines: Iterable[str], is_conllu: bool, name: str) -> Iterat
                 yield sentence
             sentence = []
         elif not (is_conllu and (line.startswith("#") or _RANGE_OR_EMPTY_NODE_ID.fullmatch(line.split("\t")[0]))):
-            sentence.append(_Line(where, line))
+            sentence.append(_Line(where, line, line.split("\t") if is_conllu else line.split()))
     if sentence:
         yield sentence
 
 
-def _split_columns(line: _Line, spec: _ColumnSpec) -> list[str]:
-    return line.text.split("\t") if spec.is_conllu else line.text.split()
-
-
-def _select_columns(cells: Sequence[str], line: _Line, spec: _ColumnSpec) -> WordColumns:
+def _select_columns(line: _Line, spec: _ColumnSpec) -> WordColumns:
     """Return the word of a line with its other input columns."""
+    cells = line.cells
     if spec.is_conllu and (len(cells) != len(_CONLLU_COLUMNS) or not _WORD_ID.fullmatch(cells[0])):
         raise line.make_error(f"not a CoNLL-U word, which has an id and {len(_CONLLU_COLUMNS)} tab-separated columns")
-    num_required = spec.count_required_columns()
+    num_required = max(spec.inputs) + 1
     if len(cells) < num_required:
         raise line.make_error(f"column {num_required} is needed, but there are {len(cells)}: {short_repr(line.text)}")
-    selected = tuple(cells[index] for index in (spec.word, *spec.inputs))
+    selected = tuple(cells[index] for index in spec.inputs)
     if not all(map(str.strip, selected)):
         raise line.make_error("an input column is empty")
     return selected
@@ -162,9 +152,9 @@ def _select_columns(cells: Sequence[str], line: _Line, spec: _ColumnSpec) -> Wor
 
 def _parse_labelled_line(line: _Line, spec: _ColumnSpec) -> tuple[WordColumns, str]:
     """Return the word of a line, and its label."""
-    cells = _split_columns(line, spec)
+    cells = line.cells
     label_index = len(cells) - 1 if spec.label is None else spec.label
-    if spec.label is None and label_index < spec.count_required_columns():
+    if spec.label is None and label_index <= max(spec.inputs):
         raise line.make_error(f"no label after the input columns, separated by white space: {short_repr(line.text)}")
     if label_index >= len(cells):
         raise line.make_error(
@@ -172,4 +162,4 @@ def _parse_labelled_line(line: _Line, spec: _ColumnSpec) -> tuple[WordColumns, s
         )
     if not cells[label_index].strip():
         raise line.make_error("the label is empty")
-    return _select_columns(cells, line, spec), cells[label_index]
+    return _select_columns(line, spec), cells[label_index]

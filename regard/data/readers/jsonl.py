@@ -21,7 +21,7 @@ _NOT_A_PAIR = f"not a pair; a line of a .jsonl file is {_EXPECTED_OBJECTS}"
 def read_jsonl(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     """Yield the pairs: objects with "source" and "target", or with two language codes, also inside a "translation"."""
     chosen: tuple[str, str] | None = None
-    for where, row in iterate_json_lines(iterate_lines(path), format_path(path), _NOT_A_PAIR):
+    for where, row in iterate_json_lines(number_lines(iterate_lines(path), format_path(path)), _NOT_A_PAIR):
         texts = row["translation"] if isinstance(row.get("translation"), dict) else row
         chosen = chosen or _choose_keys(texts, request, where)
         sides = [_read_side(texts, key, where) for key in chosen]
@@ -30,18 +30,13 @@ def read_jsonl(path: Path, request: LanguageRequest) -> Iterator[Pair]:
         yield Pair(*sides)
 
 
-def iterate_json_lines(lines: Iterable[str], name: str, expected: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the object of each line that is not blank, with its position as file:line.
-
-    `name` is that of the file; an error for a line that holds no object ends with `expected`.
-    """
-    return iterate_json_objects(number_lines(lines, name), expected)
-
-
-def iterate_json_objects(
+def iterate_json_lines(
     numbered_lines: Iterable[tuple[str, str]], expected: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of lines as `iterate_json_lines` does, with the positions that the lines come with."""
+    """Yield the object of each line that is not blank, with the position that `number_lines` gave it.
+
+    An error for a line that holds no object ends with `expected`.
+    """
     for where, line in numbered_lines:
         if line.strip():
             row = parse_json_line(line, where)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.readers.dispatch import find_format_suffix, open_rows
-from regard.data.readers.jsonl import is_valid_unicode, make_surrogate_error, parse_json_line
-from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines
+from regard.data.readers.jsonl import is_valid_unicode, iterate_json_lines, make_surrogate_error
+from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines, iterate_tsv_rows, number_lines
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.tokenizers.vocabularies import is_valid_label
 
@@ -31,13 +31,6 @@ class LabelColumns(NamedTuple):
     label: int | str | None = None
     text: int | str | None = None
     header: bool | None = None
-
-
-class _ColumnIndices(NamedTuple):
-    """Columns of label and text, from 0."""
-
-    label: int
-    text: int
 
 
 def read_labelled_texts(paths: Sequence[Path], columns: LabelColumns) -> Iterator[LabelledText]:
@@ -76,38 +69,35 @@ def _check_label(example: LabelledText, columns: LabelColumns) -> None:
 
 def _parse_text_tsv(rows: Iterator[str], path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
     """Yield texts from TSV lines: label, text, or the configured columns. Blank lines are ignored."""
-    indices: _ColumnIndices | None = None
-    for number, line in enumerate(rows, 1):
-        where, cells = f"{format_path(path)}:{number}", line.split("\t")
-        if indices is None:
-            indices, is_header = _find_columns(cells, columns, where)
+    for index, (where, cells) in enumerate(iterate_tsv_rows(rows, format_path(path))):
+        if index == 0:
+            label_index, text_index, is_header = _find_columns(cells, columns, where)
             if is_header:
                 continue
-        if not line.strip():
+        if not cells:
             continue
-        if len(cells) <= indices.text:
+        if len(cells) <= text_index:
+            line = "\t".join(cells)
             raise UserError(
-                f"{where}: the text is expected in column {indices.text + 1} (data.text), but the line has "
+                f"{where}: the text is expected in column {text_index + 1} (data.text), but the line has "
                 f"{len(cells)} tab-separated column{'s' * (len(cells) > 1)}: {short_repr(line)}"
             )
-        label = cells[indices.label].strip() if indices.label < len(cells) else ""
-        yield LabelledText(cells[indices.text], label, where)
+        label = cells[label_index].strip() if label_index < len(cells) else ""
+        yield LabelledText(cells[text_index], label, where)
 
 
-def _find_columns(cells: Sequence[str], columns: LabelColumns, where: str) -> tuple[_ColumnIndices, bool]:
-    """Return the columns of label and text, and whether the first line is a header."""
+def _find_columns(cells: Sequence[str], columns: LabelColumns, where: str) -> tuple[int, int, bool]:
+    """Return the columns of label and text, from 0, and whether the first line is a header."""
     names = [cell.strip() for cell in cells]
     if columns.header or isinstance(columns.label, str) or isinstance(columns.text, str):
-        indices = _ColumnIndices(
-            _find_column_index(columns.label, "label", 0, names, where),
-            _find_column_index(columns.text, "text", 1, names, where),
-        )
-        if indices.label == indices.text:
-            raise UserError(f"{where}: label and text are both in column {indices.label + 1} (data.label, data.text)")
-        return indices, True
-    indices = _ColumnIndices((columns.label or 1) - 1, (columns.text or 2) - 1)
-    headers = [names[index].lower() if index < len(names) else "" for index in indices]
-    return indices, columns.header is None and headers == ["label", "text"]
+        label = _find_column_index(columns.label, "label", 0, names, where)
+        text = _find_column_index(columns.text, "text", 1, names, where)
+        if label == text:
+            raise UserError(f"{where}: label and text are both in column {label + 1} (data.label, data.text)")
+        return label, text, True
+    label, text = (columns.label or 1) - 1, (columns.text or 2) - 1
+    headers = [names[index].lower() if index < len(names) else "" for index in (label, text)]
+    return label, text, columns.header is None and headers == ["label", "text"]
 
 
 def _find_column_index(
@@ -124,32 +114,28 @@ def _find_column_index(
 
 
 def _parse_text_jsonl(rows: Iterator[str], path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
-    keys = [columns.text or "text", columns.label or "label"]
-    for key in keys:
-        if isinstance(key, int):
-            raise UserError(
-                f"{format_path(path)}: JSON objects have keys, not column {key}; set data.label and data.text to keys"
-            )
-    for number, line in enumerate(rows, 1):
-        if not line.strip():
-            continue
-        where = f"{format_path(path)}:{number}"
-        row = parse_json_line(line, where)
-        text, label = (row.get(key) if isinstance(row, dict) else None for key in keys)
-        if not isinstance(text, str) or not _is_json_label(label):
-            raise UserError(f"{where}: expected {_JSON_FORMAT} (data.text, data.label), not {short_repr(row)}")
+    text_key, label_key = columns.text or "text", columns.label or "label"
+    if isinstance(text_key, int) or isinstance(label_key, int):
+        number = text_key if isinstance(text_key, int) else label_key
+        raise UserError(
+            f"{format_path(path)}: JSON objects have keys, not column {number}; set data.label and data.text to keys"
+        )
+    expected = f"expected {_JSON_FORMAT} (data.text, data.label)"
+    for where, row in iterate_json_lines(number_lines(rows, format_path(path)), expected):
+        text, label = row.get(text_key), _parse_json_label(row.get(label_key))
+        if not isinstance(text, str) or label is None:
+            raise UserError(f"{where}: {expected}, not {short_repr(row)}")
         if not is_valid_unicode(text):
             raise make_surrogate_error(where)
-        yield LabelledText(text, _format_label(label).strip(), where)
+        yield LabelledText(text, label, where)
 
 
-def _is_json_label(value: Any) -> bool:
-    """Return whether a JSON value can be a label: text, a number, a boolean, or null for none."""
-    return value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _format_label(label: Any) -> str:
-    return label if isinstance(label, str) else "" if label is None else json.dumps(label)
+def _parse_json_label(value: Any) -> str | None:
+    """Return a label: text, a number, a boolean, or null, which is none and becomes ""; None for other values."""
+    if value is None or isinstance(value, str):
+        return (value or "").strip()
+    is_label = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return json.dumps(value) if is_label else None
 
 
 _TEXT_PARSERS = {".tsv": _parse_text_tsv, ".jsonl": _parse_text_jsonl}

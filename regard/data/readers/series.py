@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.readers.jsonl import detect_json_lines, iterate_json_objects
+from regard.data.readers.jsonl import detect_json_lines, iterate_json_lines
 from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError, short_repr
 
@@ -59,7 +59,7 @@ def parse_series(lines: Iterable[str], num_inputs: int, name: str = "") -> Itera
     if not is_json:
         yield from _parse_column_series(numbered_lines, num_inputs)
         return
-    for where, fields in iterate_json_objects(numbered_lines, f"not a series, which is {_JSON_FORMAT}"):
+    for where, fields in iterate_json_lines(numbered_lines, f"not a series, which is {_JSON_FORMAT}"):
         yield _parse_json_series(fields, num_inputs, where)
 
 

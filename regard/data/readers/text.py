@@ -122,17 +122,12 @@ def open_decompressed(path: Path) -> Iterator[IO[bytes]]:
     try:
         with _open_binary(path) as file, _decompress(file, path) as content:
             yield content
-    except (zlib.error, lzma.LZMAError, EOFError) as error:
-        raise _make_damaged_error(path, error) from error
-    except OSError as error:
-        if error.errno is not None:  # an error of the file system; those of decompressors have no errno
+    except (zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the file system; decompressors set no errno
             raise
-        raise _make_damaged_error(path, error) from error
-
-
-def _make_damaged_error(path: Path, error: Exception) -> UserError:
-    """Return the error for a compressed file that cannot be decompressed."""
-    return UserError(f"{format_path(path)} is damaged, it cannot be decompressed: {to_single_line(error)}")
+        raise UserError(
+            f"{format_path(path)} is damaged, it cannot be decompressed: {to_single_line(error)}"
+        ) from error
 
 
 def number_lines(lines: Iterable[str], name: str = "") -> Iterator[tuple[str, str]]:
