@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from regard.console import log_message
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.errors import UserError
-from regard.evaluate import LengthGroup, read_gold_alignments
+from regard.evaluate import read_gold_alignments
 from regard.paths import format_json
 from regard.plot import WeightedWords, format_alignment_matrix
 from regard.recipes.recipe import read_recipe
@@ -64,7 +63,7 @@ def run_demo(recipe: str, out: Path, **changes: Any) -> Demo:
         train(recipe, None, out, resume=True)
     else:
         train(recipe, corpus.train, out, dev=corpus.dev, **overrides)
-    demo = (TranslationDemo if task.command == "translate" else PredictionDemo).evaluate(run, corpus)
+    demo = (TranslationDemo if task.command == "translate" else PredictionDemo)(run, task, corpus)
     results = {"recipe": recipe, **demo.metrics, "seconds": round(time.monotonic() - start, 1)}
     demo.write_report(results)
     document = {**results, "changes": changes, "overrides": overrides}
@@ -72,35 +71,29 @@ def run_demo(recipe: str, out: Path, **changes: Any) -> Demo:
     return Demo(document, demo.format(results))
 
 
-@dataclass(frozen=True)
 class TranslationDemo:
     """A trained model's metrics, BLEU by sentence length, and sample translations."""
 
-    run: Run
-    metrics: dict[str, Any]
-    by_length: Sequence[LengthGroup]
-    samples: list[ReportSample]
-
-    @classmethod
-    def evaluate(cls, run: Run, corpus: SyntheticCorpus) -> TranslationDemo:
+    def __init__(self, run: Run, task: Task, corpus: SyntheticCorpus) -> None:
         """Translate and align the test set."""
+        self.run = run
         test = read_all_pairs(corpus.test)
         translator = load(run.folder)
         evaluation = evaluate_translator(translator, test, None)
         gold = read_gold_alignments(corpus.test[0].with_name("test.align"), test)
         has_attention = evaluation.translations[0].alignment is not None
-        metrics = {
+        self.metrics = {
             "bleu": evaluation.scores.bleu.value,
             "signature": evaluation.scores.bleu.signature,
             "chrf": evaluation.scores.chrf.value,
             "aer": score_alignments(translator.align(test), gold).aer if has_attention else None,
             "test_pairs": len(test),
         }
-        samples = [
+        self.by_length = evaluation.scores.by_length
+        self.samples = [
             ReportSample(translation, reference, compute_head_attention(translator, translation))
             for translation, reference in _choose_samples(evaluation.translations, test)
         ]
-        return cls(run, metrics, evaluation.scores.by_length, samples)
 
     def write_report(self, results: Mapping[str, Any]) -> None:
         """Write the heat map of the sample with the most reordering, and the report."""
@@ -154,25 +147,16 @@ def _format_translation_sample(sample: ReportSample) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True)
 class PredictionDemo:
     """Metrics and sample predictions of a model of any other task, and the files that the metrics are measured on."""
 
-    run: Run
-    task: Task
-    metrics: dict[str, Any]
-    samples: Sequence[tuple[DevExample, Prediction]]
-    test_files: Sequence[Path]
-
-    @classmethod
-    def evaluate(cls, run: Run, corpus: SyntheticCorpus) -> PredictionDemo:
+    def __init__(self, run: Run, task: Task, corpus: SyntheticCorpus) -> None:
         """Evaluate the run's model on the test set, and predict a few dev examples."""
-        task = get_task(run.read_config())
+        self.run, self.task, self.test_files = run, task, corpus.test
         predictor = task.load(run.folder)
+        self.metrics = predictor.evaluate(corpus.test)
         examples = list(task.load_dev_set(task.make_config(run.read_config())))[:PREDICTION_SAMPLES]
-        predictions = predictor.predict([example.input for example in examples])
-        samples = list(zip(examples, predictions, strict=True))
-        return cls(run, task, predictor.evaluate(corpus.test), samples, corpus.test)
+        self.samples = list(zip(examples, predictor.predict([example.input for example in examples]), strict=True))
 
     def write_report(self, results: Mapping[str, Any]) -> None:
         """Write the report of the run."""

@@ -104,7 +104,9 @@ def test_demo_explains_weights_and_omits_words_without_any(tmp_path: Path) -> No
 
     def print_demo(recipe: str) -> str:
         sample = (DevExample("We ate.", "liked"), cast(Prediction, Predicted()))
-        demo = PredictionDemo(Run(tmp_path), get_task(read_recipe(recipe)), {}, [sample], [tmp_path / "test.tsv"])
+        demo = PredictionDemo.__new__(PredictionDemo)  # without a trained model
+        demo.run, demo.task = Run(tmp_path), get_task(read_recipe(recipe))
+        demo.samples, demo.test_files = [sample], [tmp_path / "test.tsv"]
         return demo.format({})
 
     said = print_demo("yang2016")

@@ -437,16 +437,14 @@ def _get_number(row: Mapping[str, Any], name: str) -> float | None:
 def _find_best_validation(state: Mapping[str, Any], rows: list[dict[str, Any]]) -> ValidationSummary | None:
     """Return the validation of the model that is used; without a checkpoint, the last validation."""
     best = state.get("best")
-    best_rows = [row for row in rows if isinstance(best, dict) and row["step"] == best.get("step")]
-    if best_rows or not isinstance(best, dict):
-        return next((_parse_validation_row(row) for row in (best_rows or rows)[-1:]), None)
-    record = {"score": best.get("bleu"), "measure": "bleu", **best}  # format of the first release
-    step, measure = int(_get_number(best, "step") or 0), str(record["measure"])
-    return ValidationSummary(step, _get_number(record, "score"), measure, _get_number(best, "loss"), None)
-
-
-def _parse_validation_row(row: Mapping[str, Any]) -> ValidationSummary:
-    measure = str(row.get("measure", "bleu"))
+    if best is not None:
+        measure = str(best.get("measure", "bleu"))  # the first release wrote `bleu`, without a measure
+        score = best.get("score", best.get("bleu"))
+        recorded = {"step": int(_get_number(best, "step") or 0), "measure": measure, "loss": best.get("loss")}
+        rows = [row for row in rows if row["step"] == best.get("step")] or [recorded | {measure: score}]
+    if not rows:
+        return None
+    row, measure = rows[-1], str(rows[-1].get("measure", "bleu"))
     return ValidationSummary(
         row["step"], _get_number(row, measure), measure, _get_number(row, "loss"), _get_number(row, "perplexity")
     )

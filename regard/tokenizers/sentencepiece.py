@@ -25,15 +25,16 @@ class BpeMerges:
     can sample as well, but its samples differ between processes even with the same seed.
     """
 
-    def __init__(self, ranks: Mapping[str, float], ids: Mapping[str, int]) -> None:
-        """Take the rank of each piece that a merge produces (higher: learnt earlier), and the id of every piece."""
+    def __init__(self, ranks: Mapping[str, float], pieces: Sequence[str]) -> None:
+        """Take the rank of each piece that a merge produces (higher: learnt earlier), and all pieces in order."""
         self.ranks = ranks
-        self.ids = ids
-
-    def split_into_characters(self, piece: str) -> list[str]:
-        """Return the characters that a piece was merged from, or the piece itself if they are not all pieces."""
-        letters = list(piece)
-        return letters if piece in self.ranks and all(letter in self.ids for letter in letters) else [piece]
+        self.ids = {piece: id for id, piece in enumerate(pieces)}
+        self.starts_word = [piece.startswith(_WORD_START) for piece in pieces]
+        # The characters that each piece was merged from, or the piece itself if they are not all pieces.
+        self.characters = [
+            list(piece) if piece in ranks and all(letter in self.ids for letter in piece) else [piece]
+            for piece in pieces
+        ]
 
     def segment_with_dropout(self, symbols: Sequence[str], dropout: float, random: Random) -> list[str]:
         """Merge symbols by Algorithm 1: each round drops merges at random and applies the best one left."""
@@ -122,7 +123,7 @@ class SentencePieceTokenizer(Tokenizer):
                 raise RuntimeError("empty file")  # which SentencePiece accepts as "no model"
             loaded = cls(model, lowercase)
             # All pieces, so that one that is not UTF-8 is noticed here.
-            pieces = loaded.convert_ids_to_tokens(range(loaded.vocab_size))
+            pieces = loaded.pieces
         except (RuntimeError, UnicodeDecodeError) as error:
             raise UserError(f"{path} is not a SentencePiece model") from error
         if tuple(pieces[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
@@ -139,6 +140,11 @@ class SentencePieceTokenizer(Tokenizer):
     def vocab_size(self) -> int:
         """Number of ids."""
         return int(self.processor.get_piece_size())
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """All pieces, by id."""
+        return self.convert_ids_to_tokens(range(self.vocab_size))
 
     def encode_by_word(self, text: str) -> list[list[int]]:
         """Return the ids of each white-space word, without BOS and EOS."""
@@ -165,7 +171,7 @@ class SentencePieceTokenizer(Tokenizer):
                 self.merges.ids[part]
                 for word in self._iterate_words(ids)
                 for part in self.merges.segment_with_dropout(
-                    [character for id in word for character in self._characters[id]], dropout, random
+                    [character for id in word for character in self.merges.characters[id]], dropout, random
                 )
             ]
             for ids in sentences
@@ -174,32 +180,22 @@ class SentencePieceTokenizer(Tokenizer):
     @cached_property
     def merges(self) -> BpeMerges:
         """The BPE merges of the vocabulary."""
-        processor, pieces = self.processor, self.convert_ids_to_tokens(range(self.vocab_size))
+        processor = self.processor
         not_merged = (processor.is_control, processor.is_unknown, processor.is_byte, processor.is_unused)
-        merged_ids = [
-            id for id in range(self.vocab_size) if len(pieces[id]) > 1 and not any(test(id) for test in not_merged)
-        ]
-        ranks = {pieces[id]: processor.get_score(id) for id in merged_ids}
-        return BpeMerges(ranks, {piece: id for id, piece in enumerate(pieces)})
+        ranks = {
+            piece: processor.get_score(id)
+            for id, piece in enumerate(self.pieces)
+            if len(piece) > 1 and not any(test(id) for test in not_merged)
+        }
+        return BpeMerges(ranks, self.pieces)
 
     def _iterate_words(self, ids: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the ids of each word; merges do not cross words."""
         start = 0
         for end in range(1, len(ids) + 1):
-            if end == len(ids) or self._starts_word[ids[end]]:
+            if end == len(ids) or self.merges.starts_word[ids[end]]:
                 yield ids[start:end]
                 start = end
-
-    @cached_property
-    def _starts_word(self) -> list[bool]:
-        """For each id, True if its piece begins a word."""
-        return [piece.startswith(_WORD_START) for piece in self.convert_ids_to_tokens(range(self.vocab_size))]
-
-    @cached_property
-    def _characters(self) -> list[list[str]]:
-        """For each id, the characters that its piece was merged from."""
-        pieces = self.convert_ids_to_tokens(range(self.vocab_size))
-        return [self.merges.split_into_characters(piece) for piece in pieces]
 
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag."""
@@ -235,7 +231,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Return the ids that end the previous word: EOS, and pieces that begin with a space or a punctuation mark."""
         boundaries = {
             id
-            for id, piece in enumerate(self.convert_ids_to_tokens(range(self.vocab_size)))
+            for id, piece in enumerate(self.pieces)
             if not self.processor.is_byte(id) and not self.processor.is_control(id) and not piece[0].isalnum()
         }
         return frozenset(boundaries - {UNK} | {EOS})

@@ -163,7 +163,7 @@ def test_several_files_compressed_or_not_are_read_in_order(name: str, compress: 
         ("1 XXXXX\ta\t\ta|b", "here:1: there is no word in the document"),
         ("{\n", "here:1: not JSON"),
         ('{"a": 1}\n[]\n', 'here:1: "document" cannot be None'),
-        (json.dumps(QUESTION) + "\n[]\n", "here:2: not a question, which is {"),
+        (json.dumps(QUESTION) + "\n[]\n", "here:2: a question is {"),
         (json.dumps({**QUESTION, "query": "no gap"}), "here:1: there is no blank in the query"),
         (json.dumps({**QUESTION, "query": 7}), 'here:1: "query" cannot be 7'),
         (json.dumps({**QUESTION, "candidates": []}), "here:1: there are no candidates"),

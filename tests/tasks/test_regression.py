@@ -128,7 +128,7 @@ def test_several_files_compressed_or_not_are_read_in_order(tmp_path: Path) -> No
         ("1 2\n\n1 2 3\n", 1, "a.txt:3: 2 targets in a step, but 1 in earlier steps"),
         ("\n \n", 1, "a.txt: no numbers found"),
         ("{\n", 1, "a.txt:1: not JSON: "),
-        ('{"inputs": [[1]], "targets": [[1]]}\n[]', 1, "a.txt:2: not a series, which is {"),
+        ('{"inputs": [[1]], "targets": [[1]]}\n[]', 1, "a.txt:2: a series is {"),
         ('{"inputs": 1}', 1, 'a.txt:1: "inputs" cannot be 1'),
         ('{"inputs": []}', 1, 'a.txt:1: "inputs" cannot be []'),
         ('{"inputs": [[]]}', 1, 'a.txt:1: "inputs" cannot be [[]]'),

@@ -96,7 +96,7 @@ def parse_questions(text_lines: Iterable[str], blank: str, name: str = "") -> It
     if not is_json:
         yield from _parse_cbt_questions(numbered_lines, blank)
         return
-    for where, fields in iterate_json_lines(numbered_lines, f"not a question, which is {QUESTION_JSON_FORMAT}"):
+    for where, fields in iterate_json_lines(numbered_lines, f"a question is {QUESTION_JSON_FORMAT}"):
         yield parse_question(fields, blank, where)
 
 

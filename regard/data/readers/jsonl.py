@@ -11,7 +11,7 @@ from typing import Any
 
 from regard.data.languages import LanguageRequest, choose_columns
 from regard.data.readers.text import Pair, format_path, iterate_lines, number_lines
-from regard.errors import UserError
+from regard.errors import UserError, short_repr
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _EXPECTED_OBJECTS = '{"source": "…", "target": "…"}, {"en": "…", "de": "…"} or {"translation": {"en": "…", "de": "…"}}'
@@ -35,13 +35,13 @@ def iterate_json_lines(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the object of each line that is not blank, with the position that `number_lines` gave it.
 
-    An error for a line that holds no object ends with `expected`.
+    An error for a line that holds another value says what is `expected`.
     """
     for where, line in numbered_lines:
         if line.strip():
             row = parse_json_line(line, where)
             if not isinstance(row, dict):
-                raise UserError(f"{where}: {expected}")
+                raise UserError(f"{where}: {expected}, not {short_repr(row)}")
             yield where, row
 
 

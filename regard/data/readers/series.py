@@ -59,7 +59,7 @@ def parse_series(lines: Iterable[str], num_inputs: int, name: str = "") -> Itera
     if not is_json:
         yield from _parse_column_series(numbered_lines, num_inputs)
         return
-    for where, fields in iterate_json_lines(numbered_lines, f"not a series, which is {_JSON_FORMAT}"):
+    for where, fields in iterate_json_lines(numbered_lines, f"a series is {_JSON_FORMAT}"):
         yield _parse_json_series(fields, num_inputs, where)
 
 
