@@ -48,11 +48,9 @@ class Tokenizer(Protocol):
     @property
     def vocab_size(self) -> int:
         """Number of ids, including PAD, UNK, BOS and EOS."""
-        ...
 
     def encode_by_word(self, text: str) -> list[list[int]]:
         """Return the ids of each white-space word, without BOS and EOS."""
-        ...
 
     def encode_with_word_ids(self, text: str) -> tuple[list[int], list[int]]:
         """Return the ids of a text, and for each the index of its white-space word."""
@@ -65,7 +63,6 @@ class Tokenizer(Protocol):
 
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag, which no text can produce."""
-        ...
 
     @cached_property
     def tag_ids(self) -> dict[str, int]:
@@ -86,15 +83,12 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, without PAD, BOS and EOS."""
-        ...
 
     def find_word_ids(self, ids: Sequence[int]) -> list[int]:
         """Return, for each id, the index of the word of `decode(ids)` that it belongs to."""
-        ...
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the token of each id, as plots and tables show it."""
-        ...
 
     def find_word_boundary_ids(self) -> frozenset[int] | None:
         """Return the ids that cannot continue a word, one of which follows each whole word; None if no id can."""
@@ -102,7 +96,6 @@ class Tokenizer(Protocol):
 
     def save(self, path: Path) -> None:
         """Write one file, which `load` of the same class reads."""
-        ...
 
 
 def check_unicode(text: str) -> None:

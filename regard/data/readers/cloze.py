@@ -168,40 +168,38 @@ def tokenize_question(
 ) -> TokenizedQuestion:
     """Split a question into words, as a vocabulary of this version does, and find the candidates in the document.
 
-    A candidate may have several words; if two candidates start at the same word, the longer one matches.
+    By default all words of the document except punctuation are candidates. A candidate may have several words; if two
+    candidates start at the same word, the longer one matches.
     """
-    lines = [_split_words(line, version) for line in question.document]
-    document = [normalize(word, lowercase) for line in lines for word in line]
-    spellings: dict[tuple[str, ...], str] = {}  # first spelling of each candidate, by its normalized words
-    for candidate in _list_candidates(question, lines):
-        spellings.setdefault(_normalize_words(candidate, lowercase, version), " ".join(candidate.split()))
-    ids_by_words = {words: candidate_id for candidate_id, words in enumerate(spellings)}
-    return TokenizedQuestion(
-        lines,
-        _tokenize_query(question.query, blank, version),
-        list(spellings.values()),
-        _match_candidates(document, ids_by_words),
-        None if question.answer is None else _find_answer_id(question, ids_by_words, lowercase, version),
-    )
 
+    def split_words(text: str) -> list[str]:
+        return [token.text for token in find_tokens(text, version)]
 
-def _list_candidates(question: Question, lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return the given candidates, or by default all words of the document except punctuation."""
-    if question.candidates is not None:
-        return list(question.candidates)
-    return list(dict.fromkeys(word for line in lines for word in line if any(map(str.isalnum, word))))
+    def normalize_words(words: Iterable[str]) -> tuple[str, ...]:
+        return tuple(normalize(word, lowercase) for word in words)
 
-
-def _find_answer_id(
-    question: Question, ids_by_words: Mapping[tuple[str, ...], int], lowercase: bool, version: int
-) -> int:
-    """Return the candidate id of the answer; raise UserError if it is not a candidate."""
-    assert question.answer is not None
-    answer_id = ids_by_words.get(_normalize_words(question.answer, lowercase, version))
-    if answer_id is None:
-        choices = "words of the document" if question.candidates is None else "candidates"
-        raise question.make_error(f"the answer {short_repr(question.answer)} is not among the {choices}")
-    return answer_id
+    # 1. Words, as they are written; the blank is a word of its own even if it touches others.
+    lines = [split_words(line) for line in question.document]
+    words = [word for line in lines for word in line]
+    first, *others = (split_words(part) for part in question.query.split(blank))
+    query = [*first, *(word for part in others for word in (blank, *part))]
+    # 2. Candidates by their normalized words, each with its first spelling.
+    candidates = question.candidates
+    if candidates is None:
+        candidates = tuple(word for word in dict.fromkeys(words) if any(map(str.isalnum, word)))
+    spellings: dict[tuple[str, ...], str] = {}
+    for candidate in candidates:
+        spellings.setdefault(normalize_words(split_words(candidate)), " ".join(candidate.split()))
+    ids_by_words = {candidate_words: candidate_id for candidate_id, candidate_words in enumerate(spellings)}
+    # 3. The reference answer.
+    answer_id = None
+    if question.answer is not None:
+        answer_id = ids_by_words.get(normalize_words(split_words(question.answer)))
+        if answer_id is None:
+            choices = "words of the document" if question.candidates is None else "candidates"
+            raise question.make_error(f"the answer {short_repr(question.answer)} is not among the {choices}")
+    candidate_ids = _match_candidates(normalize_words(words), ids_by_words)
+    return TokenizedQuestion(lines, query, list(spellings.values()), candidate_ids, answer_id)
 
 
 def _match_candidates(document: Sequence[str], ids_by_words: Mapping[tuple[str, ...], int]) -> list[int]:
@@ -213,21 +211,6 @@ def _match_candidates(document: Sequence[str], ids_by_words: Mapping[tuple[str, 
         match = next((window for window in windows if window in ids_by_words), None)
         candidate_ids.extend([NO_CANDIDATE] if match is None else [ids_by_words[match]] * len(match))
     return candidate_ids
-
-
-def _tokenize_query(query: str, blank: str, version: int) -> list[str]:
-    """Return the words of a query; the blank is a word of its own even if it touches others."""
-    first, *others = (_split_words(part, version) for part in query.split(blank))
-    return [*first, *(word for words in others for word in (blank, *words))]
-
-
-def _normalize_words(text: str, lowercase: bool, version: int) -> tuple[str, ...]:
-    return tuple(normalize(word, lowercase) for word in _split_words(text, version))
-
-
-def _split_words(text: str, version: int) -> list[str]:
-    """Return the words and punctuation marks of a text, as they are written."""
-    return [token.text for token in find_tokens(text, version)]
 
 
 def find_most_frequent_candidate(question: TokenizedQuestion) -> int:
