@@ -208,9 +208,9 @@ def get(
     folder = out or Path(name.replace("/", "-"))
     if name in PUBLIC_CORPORA:
         files = _download_corpus(PUBLIC_CORPORA[name], folder, mirror, trust)
-    elif find_test_set(name):
+    elif test_set := find_test_set(name):
         typer.echo(f"{name}: a test set of sacreBLEU, free for research", err=True)
-        files = download_test_set(name, folder, mirror)
+        files = download_test_set(*test_set, folder, mirror)
     elif (swapped := _swap_languages(name)) in PUBLIC_CORPORA:
         raise UserError(f"unknown corpus {name!r}; use {swapped}, which serves both directions")
     else:

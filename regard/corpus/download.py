@@ -16,8 +16,8 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
@@ -36,9 +36,8 @@ ProgressCallback = Callable[[int, int | None], None]  # bytes downloaded, bytes 
 
 
 class DownloadedFile(NamedTuple):
-    """A downloaded file, its checksum, and whether that was known before the download."""
+    """Checksum of a downloaded file, and whether it was known before the download."""
 
-    path: Path
     sha256: str
     had_known_checksum: bool
 
@@ -67,7 +66,7 @@ def download_file(
         actual = _download_with_retries(url, path, expected, progress, sleep)
     if not checksum_path.exists():
         checksum_path.write_text(f"{actual}  {path.name}\n", encoding="utf-8")
-    return DownloadedFile(path, actual, expected is not None)
+    return DownloadedFile(actual, expected is not None)
 
 
 def _download_with_retries(
@@ -238,30 +237,28 @@ def _open_members(archive: Path) -> Iterator[dict[str, _MemberOpener]]:
 
     Links and devices are ignored. An archive with a path that leads out of its folder is refused as a whole.
     """
+    names: list[str] = []
+    openers: dict[str, _MemberOpener] = {}
     try:
-        if archive.name.endswith((".tgz", ".tar.gz", ".tar")):
-            with tarfile.open(archive) as tar:
-                members = tar.getmembers()
-                files = {entry.name: partial(tar.extractfile, entry) for entry in members if entry.isfile()}
-                yield _index_by_file_name(archive, [entry.name for entry in members], files)
-        elif archive.name.endswith(".zip"):
-            with zipfile.ZipFile(archive) as file:
-                opened = {info.filename: partial(file.open, info) for info in file.infolist() if not info.is_dir()}
-                yield _index_by_file_name(archive, file.namelist(), opened)
-        else:
-            yield {archive.name.removesuffix(".gz"): partial(gzip.open, archive)}
+        with ExitStack() as stack:
+            if archive.name.endswith((".tgz", ".tar.gz", ".tar")):
+                tar = stack.enter_context(tarfile.open(archive))
+                names = tar.getnames()
+                openers |= {entry.name: partial(tar.extractfile, entry) for entry in tar.getmembers() if entry.isfile()}
+            elif archive.name.endswith(".zip"):
+                file = stack.enter_context(zipfile.ZipFile(archive))
+                names = file.namelist()
+                openers |= {info.filename: partial(file.open, info) for info in file.infolist() if not info.is_dir()}
+            else:
+                openers[archive.name.removesuffix(".gz")] = partial(gzip.open, archive)
+            for name in names:
+                path = PurePosixPath(name.replace("\\", "/"))
+                if path.is_absolute() or ".." in path.parts or name[1:2] == ":":
+                    raise UserError(
+                        f"{archive} holds {name!r}, which leads out of its folder; nothing of it was unpacked"
+                    )
+            yield {PurePosixPath(name).name: opener for name, opener in openers.items()}
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
         raise UserError(f"{archive} is damaged, it cannot be unpacked: {error}") from error
     except (NotImplementedError, RuntimeError) as error:  # an unsupported zip method, or a password
         raise UserError(f"{archive} cannot be unpacked: {error}") from error
-
-
-def _index_by_file_name(
-    archive: Path, names: Sequence[str], openers: Mapping[str, _MemberOpener]
-) -> dict[str, _MemberOpener]:
-    """Return the openers by name without folders; raise a UserError if a path in `names` leads out of the folder."""
-    for name in names:
-        path = PurePosixPath(name.replace("\\", "/"))
-        if path.is_absolute() or ".." in path.parts or name[1:2] == ":":
-            raise UserError(f"{archive} holds {name!r}, which leads out of its folder; nothing of it was unpacked")
-    return {PurePosixPath(name).name: opener for name, opener in openers.items()}

@@ -119,11 +119,8 @@ def find_test_set(name: str) -> tuple[Any, str] | None:
     return None
 
 
-def download_test_set(name: str, folder: Path, mirror: str | None = None) -> list[Path]:
-    """Write `test.SOURCE` and `test.TARGET`, the first one of several references."""
-    known = find_test_set(name)
-    assert known is not None
-    dataset, pair = known
+def download_test_set(dataset: Any, pair: str, folder: Path, mirror: str | None = None) -> list[Path]:
+    """Write `test.SOURCE` and `test.TARGET` of what `find_test_set` returned, the first one of several references."""
     if mirror:
         dataset.data = [f"{mirror.rstrip('/')}/{address.rsplit('/', 1)[-1]}" for address in dataset.data]
     try:
@@ -131,8 +128,8 @@ def download_test_set(name: str, folder: Path, mirror: str | None = None) -> lis
     except (OSError, http.client.HTTPException, tarfile.TarError, zipfile.BadZipFile, SystemExit) as error:
         reason = "its checksum is wrong" if isinstance(error, SystemExit) else str(error)
         raise UserError(
-            f"{name} could not be fetched from {', '.join(dataset.data)}: {reason}; remove sacreBLEU's copy "
-            f"(~/.sacrebleu/{dataset.name}) and try again"
+            f"{dataset.name}-{pair} could not be fetched from {', '.join(dataset.data)}: {reason}; remove sacreBLEU's "
+            f"copy (~/.sacrebleu/{dataset.name}) and try again"
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
     outputs = [folder / f"test.{language}" for language in pair.split("-")]

@@ -67,13 +67,13 @@ class ClassificationVocabulary(NamedTuple):
 
     def encode_labels(self, examples: Sequence[LabelledText]) -> list[int]:
         """Return the ids of the labels, 0 for none; raise UserError with the location of an unknown label."""
-        return [self._encode_label(example) if example.label else 0 for example in examples]
-
-    def _encode_label(self, example: LabelledText) -> int:
-        try:
-            return self.labels.find_id(example.label)
-        except UserError as error:
-            raise UserError(f"{example.where}: {error}") from error
+        ids = []
+        for example in examples:
+            try:
+                ids.append(self.labels.find_id(example.label) if example.label else 0)
+            except UserError as error:
+                raise UserError(f"{example.where}: {error}") from error
+        return ids
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ Indices = npt.NDArray[np.int64]
 class RaggedArray:
     """Rows of integers of different lengths; `ragged[i]` is a view of row i."""
 
+    FILES = ("kind", "numbers", "offsets")  # suffixes of the files that hold it
+
     def __init__(self, values: Integers, offsets: Indices, mmaps: Sequence[mmap.mmap] = ()) -> None:
         self.values = values
         self.offsets = offsets  # start of each row, and the end of the last one

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -93,14 +93,11 @@ class TokenBatchSampler:
         """Yield batches without end, starting at a position, each with the position after it."""
         epoch, pool, batch = position
         while True:
-            batches, next_pool = self.pool_batches(epoch, pool), self._find_next_pool(epoch, pool)
+            batches, is_last_pool = self.pool_batches(epoch, pool), pool + 1 >= self.count_pools(epoch)
+            next_pool = SamplerPosition(epoch + 1) if is_last_pool else SamplerPosition(epoch, pool + 1)
             for index, rows in enumerate(batches[batch:], batch + 1):
                 yield rows, SamplerPosition(epoch, pool, index) if index < len(batches) else next_pool
             epoch, pool, batch = next_pool
-
-    def _find_next_pool(self, epoch: int, pool: int) -> SamplerPosition:
-        """Return the start of the next pool, in this epoch or the next."""
-        return SamplerPosition(epoch, pool + 1) if pool + 1 < self.count_pools(epoch) else SamplerPosition(epoch + 1)
 
     def compute_epochs(self, position: SamplerPosition) -> float:
         """Return the number of passes over the data up to a position."""
@@ -227,25 +224,17 @@ class BatchLoader:
 
     def __next__(self) -> UpdateBatches:
         try:
-            with self._raise_if_worker_dies():
-                update: UpdateBatches = next(self._batches)
+            if self._previous_handler is None:
+                return cast(UpdateBatches, next(self._batches))
+            signal.signal(signal.SIGCHLD, lambda number, frame: _error_if_any_worker_fails())
+            try:
+                _error_if_any_worker_fails()  # for a worker that died before
+                return cast(UpdateBatches, next(self._batches))
+            finally:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         except BaseException:
             self.close()
             raise
-        return update
-
-    @contextmanager
-    def _raise_if_worker_dies(self) -> Iterator[None]:
-        """Raise an error for a worker that dies inside the context, or died before."""
-        if self._previous_handler is None:
-            yield
-            return
-        signal.signal(signal.SIGCHLD, lambda number, frame: _error_if_any_worker_fails())
-        try:
-            _error_if_any_worker_fails()
-            yield
-        finally:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def close(self) -> None:
         """End the workers, also if an exception still refers to the iterator."""

@@ -173,7 +173,7 @@ def load_or_train_tokenizers(data: DataSettings, settings: TextSettings, split: 
 
 def _make_pairs_key(data: DataSettings, split: CorpusSplit) -> dict[str, Any]:
     """Return the part of a cache key that identifies the training pairs."""
-    held_out = _hash_texts(split.held_out_sources)
+    held_out = _hash_texts(sorted(split.held_out_sources))
     return {"corpora": split.fingerprints, "languages": data.languages, "held": held_out}
 
 
@@ -229,21 +229,15 @@ def prepare_training_pairs(
     parts = [DatasetPart(count, corpus.weight) for count, corpus in zip(summary["pairs"], corpora, strict=True)]
     if not sum(part.num_examples * part.weight for part in parts):
         raise UserError(f"no pair is left to train on: data.weights={[part.weight for part in parts]} leave out all")
+    augment = partial(_apply_bpe_dropout, tokenizers=tokenizers, dropout=settings.dropout)
+    arrays = ("source", "target") if links is None else ("source", "target", "links")
     dataset = ParallelDataset(
-        RaggedArray.load(folder, "source"),
-        RaggedArray.load(folder, "target"),
-        None if links is None else RaggedArray.load(folder, "links"),
-        parts,
-        partial(_apply_bpe_dropout, tokenizers=tokenizers, dropout=settings.dropout) if settings.dropout else None,
-        _hash_texts(checksums[name] for name in _list_content_files(links is not None)),
+        **{name: RaggedArray.load(folder, name) for name in arrays},
+        parts=parts,
+        augment=augment if settings.dropout else None,
+        fingerprint=_hash_texts(checksums[f"{name}.{part}"] for name in arrays for part in RaggedArray.FILES),
     )
     return PreparedCorpus(dataset, summary["empty"], summary["too_long"], summary["longest"], summary["sentences"])
-
-
-def _list_content_files(linked: bool) -> list[str]:
-    """Return the names of the files that make up the dataset's fingerprint."""
-    sides = ("source", "target", "links") if linked else ("source", "target")
-    return [f"{side}.{part}" for side in sides for part in ("kind", "numbers", "offsets")]
 
 
 def _write_encoded_pairs(
@@ -313,10 +307,10 @@ def compute_tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
         return _hash_texts([str(tokenizer.lowercase), compute_sha256(saved)])
 
 
-def _hash_texts(parts: AbstractSet[str] | Sequence[str] | Iterator[str]) -> str:
-    """Return the SHA-256 of texts; that of a set does not depend on its order."""
+def _hash_texts(parts: Iterable[str]) -> str:
+    """Return the SHA-256 of texts."""
     digest = hashlib.sha256()
-    for part in sorted(parts) if isinstance(parts, AbstractSet) else parts:
+    for part in parts:
         digest.update(part.encode())
         digest.update(b"\0")
     return digest.hexdigest()

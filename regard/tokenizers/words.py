@@ -123,11 +123,11 @@ class WordTokenizer(Tokenizer):
         self.version = version
         self.ids = {word: id for id, word in enumerate(self.vocabulary)}
         self.spacing = [_parse_spacing(word) for word in self.vocabulary]
-        self._other_forms: dict[str, int] = {}  # ids of marks that the vocabulary has only with other spacing
+        self._ids_by_token = dict(self.ids)  # also of marks that the vocabulary has only with other spacing
         for text in (text for _, text, _ in self.spacing if not text[:1].isalnum() and JOINER not in text):
             forms = (text, JOINER + text, text + JOINER, JOINER + text + JOINER, SPACER + text, text + SPACER)
             nearest = next(self.ids[form] for form in forms if form in self.ids)
-            self._other_forms.update((form, nearest) for form in forms if form not in self.ids)
+            self._ids_by_token.update((form, nearest) for form in forms if form not in self.ids)
 
     @classmethod
     def train(
@@ -185,10 +185,8 @@ class WordTokenizer(Tokenizer):
             words = (text.lower() if self.lowercase else text).split()
             return [[self.ids.get(token, UNK) for token in _VERSION_1_TOKEN.findall(word)] for word in words]
         words = normalize(text, self.lowercase).split()
-        return [[self._find_id(token) for token in _tokenize_word(word)] for word in words]
-
-    def _find_id(self, token: str) -> int:
-        return self.ids.get(token, self._other_forms.get(token, UNK))
+        ids_by_token = self._ids_by_token
+        return [[ids_by_token.get(token, UNK) for token in _tokenize_word(word)] for word in words]
 
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag: no word of a text is written like one."""

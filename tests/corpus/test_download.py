@@ -113,7 +113,7 @@ def fetch_content(site: Site, folder: Path, **options: Any) -> bytes:
     fetched = download_file(f"{site.address}/x.txt", folder / "x.txt", sleep=PauseRecorder(), **options)
     assert {path.name for path in folder.iterdir()} == {"x.txt", "x.txt.sha256"}
     assert (folder / "x.txt.sha256").read_text() == f"{fetched.sha256}  x.txt\n"
-    return fetched.path.read_bytes()
+    return (folder / "x.txt").read_bytes()
 
 
 def fetch_error(site: Site, folder: Path, **options: Any) -> str:
