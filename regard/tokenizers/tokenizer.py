@@ -98,14 +98,14 @@ class Tokenizer(Protocol):
         """Write one file, which `load` of the same class reads."""
 
 
-def check_unicode(text: str) -> None:
-    """Raise a UserError for a lone surrogate (half a character), which UTF-8 cannot encode."""
+def check_unicode(text: str, where: str = "") -> None:
+    """Raise a UserError for a lone surrogate (half a character), which JSON may hold and UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        half = f"{text[error.start]!r} at position {error.start}"
+        prefix, half = where and f"{where}: ", f"{text[error.start]!r} at position {error.start}"
         raise UserError(
-            f"{short_repr(text)} has half a character ({half}), which UTF-8 cannot hold: remove it"
+            f"{prefix}{short_repr(text)} has half a character ({half}), which UTF-8 cannot hold: remove it"
         ) from error
 
 

@@ -223,7 +223,7 @@ def test_folders_are_read_alternating_between_labels(tmp_path: Path) -> None:
         ("a.jsonl", '{"text": "x", "label": NaN}\n', {}, "(data.text, data.label), not {'label': nan, 'text': 'x'}"),
         ("a.jsonl", '{"text": "x", "label": [1]}\n', {}, "(data.text, data.label), not {'label': [1], 'text': 'x'}"),
         ("a.jsonl", '{"text": "x", "label": "a\\nb"}\n', {}, "a.jsonl:1: a label is one line"),
-        ("a.jsonl", '{"text": "\\ud800", "label": "a"}\n', {}, "a.jsonl:1: half a character"),
+        ("a.jsonl", '{"text": "\\ud800", "label": "a"}\n', {}, "a.jsonl:1: '\\ud800' has half a character"),
         ("a.jsonl", "[1]\n", {}, 'a.jsonl:1: expected {"text": "…", "label": "…"} (data.text, data.label), not [1]'),
         ("a.jsonl", "{\n", {}, "a.jsonl:1: not JSON"),
         ("a.jsonl", "{}\n", {"label": 2}, "JSON objects have keys, not column 2"),

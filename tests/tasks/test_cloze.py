@@ -170,7 +170,7 @@ def test_several_files_compressed_or_not_are_read_in_order(name: str, compress: 
         (json.dumps({**QUESTION, "candidates": "cup"}), "here:1: \"candidates\" cannot be 'cup'"),
         (json.dumps({**QUESTION, "answer": "sun", "candidates": ["cup"]}), "here:1: the answer 'sun' is not among"),
         (json.dumps({**QUESTION, "answer": ["cup"]}), "here:1: \"answer\" cannot be ['cup']"),
-        (json.dumps({**QUESTION, "query": "XXXXX \ud800"}), "here:1: invalid Unicode"),
+        (json.dumps({**QUESTION, "query": "XXXXX \ud800"}), "here:1: 'XXXXX \\ud800' has half a character"),
     ],
 )
 def test_malformed_question_is_reported_with_file_and_line(text: str, message: str) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.readers.jsonl import detect_json_lines, is_valid_unicode, iterate_json_lines
+from regard.data.readers.jsonl import detect_json_lines, iterate_json_lines
 from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError, short_repr
-from regard.tokenizers.tokenizer import normalize
+from regard.tokenizers.tokenizer import check_unicode, normalize
 from regard.tokenizers.words import VOCABULARY_VERSION, find_tokens
 
 QUESTION_JSON_FORMAT = '{"document": "…", "query": "… XXXXX …", "candidates": ["…", "…"], "answer": "…"}'
@@ -54,8 +54,8 @@ def _parse_texts(values: Any, name: str, where: str) -> tuple[str, ...]:
     others = [value for value in values if not isinstance(value, str)] if isinstance(values, list | tuple) else [values]
     if others:
         raise _make_error(f'"{name}" cannot be {short_repr(others[0])}; a question is {QUESTION_JSON_FORMAT}', where)
-    if not all(map(is_valid_unicode, values)):
-        raise _make_error("invalid Unicode: an unpaired surrogate (\\ud800 to \\udfff)", where)
+    for value in values:
+        check_unicode(value, where)
     return tuple(values)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 from regard.data.languages import LanguageRequest, choose_columns
 from regard.data.readers.text import Pair, format_path, iterate_lines, number_lines
 from regard.errors import UserError, short_repr
+from regard.tokenizers.tokenizer import check_unicode
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _EXPECTED_OBJECTS = '{"source": "…", "target": "…"}, {"en": "…", "de": "…"} or {"translation": {"en": "…", "de": "…"}}'
 _NOT_A_PAIR = f"not a pair; a line of a .jsonl file is {_EXPECTED_OBJECTS}"
 
@@ -25,8 +24,6 @@ def read_jsonl(path: Path, request: LanguageRequest) -> Iterator[Pair]:
         texts = row["translation"] if isinstance(row.get("translation"), dict) else row
         chosen = chosen or _choose_keys(texts, request, where)
         sides = [_read_side(texts, key, where) for key in chosen]
-        if not all(map(is_valid_unicode, sides)):
-            raise make_surrogate_error(where)
         yield Pair(*sides)
 
 
@@ -74,14 +71,5 @@ def _read_side(texts: Mapping[str, Any], key: str, where: str) -> str:
         raise UserError(
             f'{where}: not a pair, there is no text under "{key}"; a line of a .jsonl file is {_EXPECTED_OBJECTS}'
         )
+    check_unicode(text, where)
     return text
-
-
-def is_valid_unicode(text: str) -> bool:
-    """Return True if text can be encoded as UTF-8: JSON may contain a lone surrogate, which cannot."""
-    return _SURROGATES.search(text) is None
-
-
-def make_surrogate_error(where: str) -> UserError:
-    """Return the error for text with a lone surrogate."""
-    return UserError(f"{where}: half a character (\\ud800 to \\udfff alone), which UTF-8 cannot encode")

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.data.readers.dispatch import find_format_suffix, open_rows
-from regard.data.readers.jsonl import is_valid_unicode, iterate_json_lines, make_surrogate_error
+from regard.data.readers.jsonl import iterate_json_lines
 from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines, iterate_tsv_rows, number_lines
 from regard.errors import UserError, format_suggestion, short_repr
+from regard.tokenizers.tokenizer import check_unicode
 from regard.tokenizers.vocabularies import is_valid_label
 
 _JSON_FORMAT = '{"text": "…", "label": "…"}'
@@ -61,8 +62,7 @@ def _check_label(example: LabelledText, columns: LabelColumns) -> None:
     if not example.label:
         column = "" if columns.label is None else f" in {columns.label!r}"
         raise UserError(f"{example.where}: there is no label{column} (data.label)")
-    if not is_valid_unicode(example.label):
-        raise make_surrogate_error(example.where)
+    check_unicode(example.label, example.where)
     if not is_valid_label(example.label):
         raise UserError(f"{example.where}: a label is one line of text without tabs, not {short_repr(example.label)}")
 
@@ -125,8 +125,7 @@ def _parse_text_jsonl(rows: Iterator[str], path: Path, columns: LabelColumns) ->
         text, label = row.get(text_key), _parse_json_label(row.get(label_key))
         if not isinstance(text, str) or label is None:
             raise UserError(f"{where}: {expected}, not {short_repr(row)}")
-        if not is_valid_unicode(text):
-            raise make_surrogate_error(where)
+        check_unicode(text, where)
         yield LabelledText(text, label, where)
 
 

@@ -23,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.readers.dispatch import open_rows
-from regard.data.readers.jsonl import is_valid_unicode, make_surrogate_error, parse_json_line
+from regard.data.readers.jsonl import parse_json_line
 from regard.data.readers.text import format_path, is_pipe, number_lines
 from regard.errors import UserError, short_repr, to_single_line
+from regard.tokenizers.tokenizer import check_unicode
 
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
@@ -241,8 +242,8 @@ def read_captions(paths: Sequence[Path]) -> Iterator[CaptionExample]:
             where, caption = picture.where, fields.get("caption")
             if not isinstance(caption, str):
                 raise UserError(f"{where}: there is no caption; {expected}")
-            if not is_valid_unicode(caption) or not is_valid_unicode(str(picture.path)):
-                raise make_surrogate_error(where)
+            for text in (caption, str(picture.path)):
+                check_unicode(text, where)
             yield CaptionExample(picture, caption, _parse_grounding(fields, where))
 
 
