@@ -65,6 +65,23 @@ def format_json(value: Any, indent: int | None = None, default: Callable[[Any], 
         return dump(_replace_non_finite(value))
 
 
+def parse_json_object(content: bytes) -> dict[str, Any]:
+    """Return a JSON object in UTF-8; an empty dict if the content is not one."""
+    try:
+        value = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty dict if there is none."""
+    try:
+        return parse_json_object(path.read_bytes())
+    except OSError:
+        return {}
+
+
 def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _replace_non_finite(inner) for key, inner in value.items()}
@@ -121,9 +138,8 @@ def _write_cache_manifest(folder: Path) -> None:
 
 def find_cache_damage(folder: Path) -> str | None:
     """Return the reason why an entry of the cache cannot be used, or None if it can."""
-    try:
-        files = dict(json.loads((folder / CACHE_MANIFEST).read_text(encoding="utf-8"))["files"])
-    except (OSError, ValueError, KeyError, TypeError):
+    files = read_json_object(folder / CACHE_MANIFEST).get("files")
+    if not isinstance(files, dict):
         return f"its {CACHE_MANIFEST} cannot be read"
     for name, expected in files.items():
         path = folder / name

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from regard.errors import UserError
-from regard.paths import compute_sha256
+from regard.paths import compute_sha256, read_json_object
 from regard.version import VERSION
 
 MAX_ATTEMPTS = 5
@@ -106,11 +106,7 @@ class PartialDownload:
 
     def read_metadata(self) -> dict[str, Any]:
         """Return `validator` and `length` of the complete file, or an empty dict."""
-        try:
-            metadata = json.loads(self._metadata_path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return metadata if isinstance(metadata, dict) else {}
+        return read_json_object(self._metadata_path)
 
     def create_empty(self, validator: str | None, length: int | None) -> None:
         """Start a new file from its first byte."""

@@ -6,7 +6,6 @@ so that a folder with its final name is complete. Reading a checkpoint cannot ex
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from regard.errors import UserError, to_single_line
-from regard.paths import compute_sha256, format_json, fsync_path, write_atomically
+from regard.paths import compute_sha256, format_json, fsync_path, read_json_object, write_atomically
 
 if TYPE_CHECKING:  # `regard runs` reads states without PyTorch
     import torch
@@ -93,18 +92,17 @@ def _write_checkpoint_files(folder: Path, files: Mapping[str, _TensorMap], state
 
 def read_state(folder: Path) -> dict[str, Any]:
     """Read `state.json` of a checkpoint; raise CorruptCheckpointError if it is damaged."""
-    try:
-        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-        version, files, best = state["format"], state["files"], state.get("best")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise make_corrupt_error(folder, f"{STATE_FILE} cannot be read") from error
+    state = read_json_object(folder / STATE_FILE)
+    if not state:
+        raise make_corrupt_error(folder, f"{STATE_FILE} cannot be read")
+    version, files, best = state.get("format"), state.get("files"), state.get("best")
     if type(version) is not int or not isinstance(files, dict) or not isinstance(best, dict | None):
         raise make_corrupt_error(folder, f"{STATE_FILE} lacks a valid format, files or best")
     if version != CHECKPOINT_FORMAT:
         raise UserError(
             f"checkpoint {folder} has format {version}; this version of regard reads format {CHECKPOINT_FORMAT}"
         )
-    return dict(state)
+    return state
 
 
 def verify_file(folder: Path, name: str) -> str:

@@ -25,7 +25,7 @@ import yaml
 from regard.config import parse_settings
 from regard.console import log_message
 from regard.errors import UserError
-from regard.paths import fsync_path, write_atomically
+from regard.paths import fsync_path, parse_json_object, read_json_object, write_atomically
 from regard.recipes.recipe import SECTIONS, Recipe, parse_yaml
 from regard.runs import checkpoint
 
@@ -221,14 +221,11 @@ class Run:
         path = self.folder / ALIGNMENT_HEAD_FILE
         if not path.exists():
             return decoder.alignment_head
-        try:
-            match json.loads(path.read_text(encoding="utf-8")):
-                case {"layer": int(layer), "head": int() | None as head, "after": bool(after)}:
-                    chosen = decoder.alignment_head._replace(layer=layer, head=head, shifted=after)
-                    if chosen._replace(shifted=False) in decoder.alignment_heads():
-                        return chosen
-        except (OSError, ValueError, RecursionError):
-            pass
+        match read_json_object(path):
+            case {"layer": int(layer), "head": int() | None as head, "after": bool(after)}:
+                chosen = decoder.alignment_head._replace(layer=layer, head=head, shifted=after)
+                if chosen._replace(shifted=False) in decoder.alignment_heads():
+                    return chosen
         raise UserError(
             f"{path} is damaged; delete it and run `regard align {self.folder} PAIRS --choose-head` to choose again"
         )
@@ -257,11 +254,8 @@ class Run:
 
     def parse_metrics_line(self, line: bytes, line_number: int) -> dict[str, Any]:
         """Parse one line of `metrics.jsonl`; raise UserError if it is invalid."""
-        try:
-            row = json.loads(line.decode("utf-8"))
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict) or not isinstance(row.get("kind"), str) or type(row.get("step")) is not int:
+        row = parse_json_object(line)
+        if not isinstance(row.get("kind"), str) or type(row.get("step")) is not int:
             raise UserError(
                 f"{self.metrics_path}:{line_number}: not a JSON object with kind and step; remove the line, which the "
                 f"run does not need"
@@ -417,9 +411,9 @@ def _count_parameters(path: Path) -> int | None:
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if size < _MAX_HEADER_BYTES else {}
+            header = parse_json_object(file.read(size)) if size < _MAX_HEADER_BYTES else {}
         return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__") or None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, KeyError, TypeError):
         return None
 
 

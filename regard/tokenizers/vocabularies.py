@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from regard.config import Count, Fraction, Range
 from regard.errors import UserError, format_suggestion, short_repr
+from regard.paths import read_json_object
 from regard.special_tokens import PAD
 
 _MAX_LABELS = 1_000_000  # with more, texts were probably read as labels
@@ -182,12 +183,9 @@ class TaggingVocabulary:
         path = folder / _VOCABULARY_FILE
         if not path.is_file():
             raise UserError(f"{path} is missing: the run has no vocabulary")
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} is not a vocabulary: it is not JSON") from error
+        document = read_json_object(path)
         if not _is_valid_vocabulary(document):
-            raise UserError(f"{path} is not a vocabulary: it must have lists of features and labels without duplicates")
+            raise UserError(f"{path} is not a vocabulary: it must have lists of features and labels, each once")
         expected_kinds = _list_feature_kinds(settings, inputs)
         if list(document["features"]) != expected_kinds:
             raise UserError(
@@ -201,8 +199,8 @@ def _sort_by_frequency(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda value: (-counts[value], value))
 
 
-def _is_valid_vocabulary(document: Any) -> bool:
-    if not isinstance(document, dict) or not isinstance(document.get("features"), dict):
+def _is_valid_vocabulary(document: Mapping[str, Any]) -> bool:
+    if not isinstance(document.get("features"), dict):
         return False
     kinds = list(document["features"].values())
     return all(_is_list_of_unique_strings(values) for values in [*kinds, document.get("labels")]) and all(
