@@ -155,7 +155,7 @@ def test_any_text_survives_jsonl(rows: list[tuple[str, str]], tmp_path_factory: 
         ('{"source": "a"}', "not a pair"),
         ('{"source": "a", "target": 3}', "not a pair"),
         ('{"source": "a", "target": null}', "not a pair"),
-        ('{"source": "a", "target": "\\ud800"}', "half a character"),
+        ('{"source": "a", "target": "\\ud800"}', "'\\ud800' has half a character"),
     ],
     ids=[
         "unfinished",
