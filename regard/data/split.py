@@ -93,22 +93,18 @@ def list_corpora(settings: DataSettings) -> list[TrainingCorpus]:
 def group_paths(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
     """Group paths into corpora: files of sentence pairs alone, text files in pairs (`a.tsv b.en b.de`: two corpora)."""
     groups: list[tuple[Path, ...]] = []
-    source: Path | None = None
-    for path in paths:
+    remaining = iter(paths)
+    for path in remaining:
         if is_bilingual_file(path):
-            if source is not None:
-                break
             groups.append((path,))
-        elif source is None:
-            source = path
-        else:
-            groups.append((source, path))
-            source = None
-    if source is not None:
-        raise UserError(
-            f"{source} holds one side only, by its name, and the other side does not follow: a corpus is one file "
-            "that holds pairs or two text files, source first"
-        )
+            continue
+        target = next(remaining, None)
+        if target is None or is_bilingual_file(target):
+            raise UserError(
+                f"{path} holds one side only, by its name, and the other side does not follow: a corpus is one file "
+                "that holds pairs or two text files, source first"
+            )
+        groups.append((path, target))
     return groups
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +37,16 @@ class LabelColumns(NamedTuple):
 
 def read_labelled_texts(paths: Sequence[Path], columns: LabelColumns) -> Iterator[LabelledText]:
     """Yield the texts of files and folders; raise UserError for a missing or invalid label."""
-    for path in paths:
-        for example in read_texts(path, columns):
-            _check_label(example, columns)
-            yield example
+    for example in chain.from_iterable(read_texts(path, columns) for path in paths):
+        if not example.label:
+            column = "" if columns.label is None else f" in {columns.label!r}"
+            raise UserError(f"{example.where}: there is no label{column} (data.label)")
+        check_unicode(example.label, example.where)
+        if not is_valid_label(example.label):
+            raise UserError(
+                f"{example.where}: a label is one line of text without tabs, not {short_repr(example.label)}"
+            )
+        yield example
 
 
 def has_labelled_texts(path: Path) -> bool:
@@ -55,16 +62,6 @@ def read_texts(path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
         raise UserError(f"there is no file and no folder {path}")
     suffix, lines = open_rows(path, "neither a folder nor a file of labelled texts")
     return _TEXT_PARSERS[suffix](lines, path, columns)
-
-
-def _check_label(example: LabelledText, columns: LabelColumns) -> None:
-    """Raise UserError if a label is missing or invalid."""
-    if not example.label:
-        column = "" if columns.label is None else f" in {columns.label!r}"
-        raise UserError(f"{example.where}: there is no label{column} (data.label)")
-    check_unicode(example.label, example.where)
-    if not is_valid_label(example.label):
-        raise UserError(f"{example.where}: a label is one line of text without tabs, not {short_repr(example.label)}")
 
 
 def _parse_text_tsv(rows: Iterator[str], path: Path, columns: LabelColumns) -> Iterator[LabelledText]:

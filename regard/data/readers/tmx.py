@@ -39,8 +39,13 @@ def read_tmx(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     first_units = list(islice(units, _NUM_INSPECTED_UNITS))
     if not first_units:
         return
-    sides, seen, has_pairs = _choose_from_first_units(first_units, request, path), dict[str, None](), False
+    if request.source and request.target:  # they may occur later
+        sides = LanguagePair(request.source, request.target, is_final=True)
+    else:
+        codes = [code for unit in first_units for code in unit.texts]
+        sides = choose_language_pair(codes, request, format_path(path), first_units[0].declared_source)
     request.chosen = sides.source, sides.target
+    seen, has_pairs = dict[str, None](), False
     for unit in chain(first_units, units):
         new_codes = [code for code in unit.texts if code not in seen]
         seen |= dict.fromkeys(new_codes)
@@ -56,14 +61,6 @@ def read_tmx(path: Path, request: LanguageRequest) -> Iterator[Pair]:
             f"{format_path(path)} has no unit in both {sides.source} and {sides.target}; "
             f"it holds {format_languages(list(seen))}"
         )
-
-
-def _choose_from_first_units(first_units: list[_TmxUnit], request: LanguageRequest, path: Path) -> LanguagePair:
-    """Choose source and target by the first units. Languages that were both requested may occur later."""
-    if request.source and request.target:
-        return LanguagePair(request.source, request.target, is_final=True)
-    codes = [code for unit in first_units for code in unit.texts]
-    return choose_language_pair(codes, request, format_path(path), first_units[0].declared_source)
 
 
 def _is_in_pair(code: str, pair: LanguagePair) -> bool:
