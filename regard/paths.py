@@ -1,4 +1,4 @@
-"""The cache of prepared data, and file helpers: SHA-256, fsync, atomic writes, JSON that every parser reads.
+"""The cache of prepared data, and file helpers: SHA-256, fsync, atomic writes, locks, JSON.
 
 Entries of the cache are named by a hash of their inputs, verified by checksums, and rebuilt if damaged. The whole cache
 folder may be deleted at any time.
@@ -11,10 +11,11 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from regard.console import log_message
 from regard.errors import UserError
@@ -50,6 +51,43 @@ def write_atomically(path: Path, text: str) -> None:
     fsync_path(partial_file)
     partial_file.replace(path)
     fsync_path(path.parent)
+
+
+@contextmanager
+def create_file_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that is renamed to `path` at the end, or removed after an error."""
+    partial_file = path.with_name(f".{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield partial_file
+        partial_file.replace(path)
+    finally:
+        partial_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def create_folder_atomically(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder that is renamed to `folder` at the end, or removed after an error."""
+    partial_folder = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(partial_folder, ignore_errors=True)
+    partial_folder.mkdir(parents=True)
+    try:
+        yield partial_folder
+        partial_folder.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial_folder, ignore_errors=True)
+        raise
+
+
+def lock_file(file: IO[Any], busy_message: str) -> None:
+    """Lock an open file until it is closed or the process ends; raise UserError(busy_message) if it is locked."""
+    import portalocker  # slow to import, and most commands lock nothing
+
+    try:
+        portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
+    except portalocker.AlreadyLocked as error:
+        file.close()
+        raise UserError(busy_message) from error
 
 
 def format_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
@@ -99,7 +137,7 @@ def find_or_build_cache_entry(kind: str, key: Mapping[str, Any], build: Callable
 
     home = find_cache_folder()
     name = f"{kind}-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}"
-    entry, partial_entry = home / name, home / f".{name}.part"
+    entry = home / name
     try:
         home.mkdir(parents=True, exist_ok=True)
         lock = (home / f".{name}.lock").open("a")
@@ -115,15 +153,9 @@ def find_or_build_cache_entry(kind: str, key: Mapping[str, Any], build: Callable
         if entry.exists():
             log_message(f"{entry} is damaged ({damage}); it is rebuilt")
             shutil.rmtree(entry)
-        shutil.rmtree(partial_entry, ignore_errors=True)
-        partial_entry.mkdir()
-        try:
+        with create_folder_atomically(entry) as partial_entry:
             build(partial_entry)
             _write_cache_manifest(partial_entry)
-        except BaseException:
-            shutil.rmtree(partial_entry, ignore_errors=True)
-            raise
-        partial_entry.rename(entry)
     return entry
 
 

@@ -22,9 +22,8 @@ from regard.cli.translate import LINES_PER_CHUNK, show_line_progress
 from regard.console import is_terminal, log_message
 from regard.data.readers.text import Pair
 from regard.errors import UserError, short_repr
-from regard.paths import write_atomically
+from regard.paths import lock_file, write_atomically
 from regard.runs import Run
-from regard.runs.run import lock_file
 
 if TYPE_CHECKING:
     from regard.translate import Options, Translation

@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from regard.errors import UserError
-from regard.paths import compute_sha256, read_json_object
+from regard.paths import compute_sha256, create_file_atomically, read_json_object
 from regard.version import VERSION
 
 MAX_ATTEMPTS = 5
@@ -217,14 +217,12 @@ def unpack_members(
         for name, (path, transform) in outputs.items():
             if name not in openers:
                 raise UserError(f"{archive} holds no file {name}; it has {', '.join(sorted(openers)) or 'none'}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial_path = path.with_name(f".{path.name}.part")
-            try:
-                with openers[name]() as member, partial_path.open("wb") as file:
-                    file.writelines(transform(iterate_limited_lines(member)))
-                partial_path.replace(path)
-            finally:
-                partial_path.unlink(missing_ok=True)
+            with (
+                openers[name]() as member,
+                create_file_atomically(path) as partial_path,
+                partial_path.open("wb") as file,
+            ):
+                file.writelines(transform(iterate_limited_lines(member)))
 
 
 @contextmanager

@@ -9,13 +9,14 @@ import lzma
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, cast
 
 from regard.data.readers.dispatch import find_format_suffix
 from regard.data.readers.text import DECOMPRESSORS, Pair
 from regard.errors import UserError
+from regard.paths import create_file_atomically
 
 STANDARD_OUTPUT = Path("-")
 _LINE_ENDS, _COLUMN_ENDS = re.compile(r"[\r\n]+"), re.compile(r"[\t\r\n]+")
@@ -77,21 +78,13 @@ def _open_output(path: Path) -> Iterator[IO[str]]:
             yield file
         return
     is_special = path.exists() and not path.is_file()
-    partial_path = path if is_special else path.with_name(f".{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with (
-            partial_path.open("wb") as raw,
-            _open_compressed(raw, path.suffix.lower()) as compressed,
-            io.TextIOWrapper(compressed, encoding="utf-8", newline="\n") as text,
-        ):
-            yield text
-    except BaseException:
-        if not is_special:
-            partial_path.unlink(missing_ok=True)
-        raise
-    if not is_special:
-        partial_path.replace(path)
+    with (
+        nullcontext(path) if is_special else create_file_atomically(path) as output,
+        output.open("wb") as raw,
+        _open_compressed(raw, path.suffix.lower()) as compressed,
+        io.TextIOWrapper(compressed, encoding="utf-8", newline="\n") as text,
+    ):
+        yield text
 
 
 def _open_compressed(file: IO[bytes], suffix: str) -> IO[bytes]:

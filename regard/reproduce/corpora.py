@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from regard.console import log_message
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
+from regard.paths import create_folder_atomically
 from regard.synthetic.grammar.sentences import AlignedPair
 from regard.synthetic.regression import write_regression_corpus
 from regard.synthetic.tagging import write_tagging_corpus
@@ -114,11 +114,8 @@ class CorpusBuilder:
     def prepare(self, folder: Path) -> CorpusFiles:
         """Return its files in a folder, written atomically if they do not exist."""
         if not folder.is_dir():
-            temporary = folder.with_name(f".{folder.name}.part")
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            self.write(temporary)
-            temporary.rename(folder)
+            with create_folder_atomically(folder) as partial_folder:
+                self.write(partial_folder)
             log_message(f"wrote corpus {folder.name} to {folder}")
         return self.find_files(folder)
 

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from regard.errors import UserError, to_single_line
-from regard.paths import compute_sha256, format_json, fsync_path, read_json_object, write_atomically
+from regard.paths import (
+    compute_sha256,
+    create_folder_atomically,
+    format_json,
+    fsync_path,
+    read_json_object,
+    write_atomically,
+)
 
 if TYPE_CHECKING:  # `regard runs` reads states without PyTorch
     import torch
@@ -36,18 +43,13 @@ def write_checkpoint(folder: Path, model: _TensorMap, optimizer: _TensorMap, sta
         rewrite_state_file(folder, state)
         return
     remove_partial_checkpoints(folder.parent)
-    partial_folder = folder.with_name(f".{folder.name}.part")
     try:
-        partial_folder.mkdir(parents=True)
-        _write_checkpoint_files(partial_folder, {MODEL_FILE: model, OPTIMIZER_FILE: optimizer}, state)
-    except BaseException as error:
-        shutil.rmtree(partial_folder, ignore_errors=True)
-        if isinstance(error, OSError | SafetensorError):
-            raise UserError(
-                f"checkpoint {folder} could not be written ({error}); earlier checkpoints are intact"
-            ) from error
-        raise
-    partial_folder.rename(folder)
+        with create_folder_atomically(folder) as partial_folder:
+            _write_checkpoint_files(partial_folder, {MODEL_FILE: model, OPTIMIZER_FILE: optimizer}, state)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"checkpoint {folder} could not be written ({error}); earlier checkpoints are intact"
+        ) from error
     fsync_path(folder.parent)
 
 

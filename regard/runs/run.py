@@ -25,7 +25,7 @@ import yaml
 from regard.config import parse_settings
 from regard.console import log_message
 from regard.errors import UserError
-from regard.paths import fsync_path, parse_json_object, read_json_object, write_atomically
+from regard.paths import fsync_path, lock_file, parse_json_object, read_json_object, write_atomically
 from regard.recipes.recipe import SECTIONS, Recipe, parse_yaml
 from regard.runs import checkpoint
 
@@ -295,17 +295,6 @@ def _release_locks_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_locks_in_child)
-
-
-def lock_file(file: IO[Any], busy_message: str) -> None:
-    """Lock an open file until it is closed or the process ends; raise UserError(busy_message) if it is locked."""
-    import portalocker  # slow to import, and most commands lock nothing
-
-    try:
-        portalocker.lock(file, portalocker.LOCK_EX | portalocker.LOCK_NB)
-    except portalocker.AlreadyLocked as error:
-        file.close()
-        raise UserError(busy_message) from error
 
 
 _Rows = Iterator[dict[str, Any]]

@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_path, iterate_lines
 from regard.errors import UserError
+from regard.paths import create_folder_atomically
 from regard.tasks.captioning.backbone import Backbone
 from regard.tasks.captioning.feature_extractor import FeatureExtractor
 from regard.tasks.captioning.image_files import (
@@ -96,7 +96,9 @@ def extract_image_features(
     on_progress: _OnProgress = lambda _: None,
 ) -> None:
     """Write the features of all images into a new folder, which appears when it is complete."""
-    with _create_folder_atomically(out, count_feature_bytes(files, extractor.backbone)) as folder:
+    check_output_is_new(out)
+    with create_folder_atomically(out) as folder:
+        _check_free_space(folder, count_feature_bytes(files, extractor.backbone), out)
         for file in files:
             _write_feature_array(file, extractor, folder / f"{file.name}{ARRAY_SUFFIX}", batch_size, on_progress)
             output_lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in _iterate_output_lines(file, out))
@@ -104,24 +106,13 @@ def extract_image_features(
         extractor.backbone.write(folder)
 
 
-@contextmanager
-def _create_folder_atomically(out: Path, needed_bytes: int) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed to `out` on success and removed on failure."""
-    check_output_is_new(out)
-    partial_folder = out.with_name(f".{out.name}.part")
-    shutil.rmtree(partial_folder, ignore_errors=True)
-    partial_folder.mkdir(parents=True)
-    try:
-        free = shutil.disk_usage(partial_folder).free
-        if needed_bytes > free:  # writing to a memory map on a full disk would kill the process (SIGBUS)
-            raise UserError(
-                f"{out}: the features take {needed_bytes / 1e6:,.1f} MB, but the disk has {free / 1e6:,.1f} MB left"
-            )
-        yield partial_folder
-        partial_folder.rename(out)
-    except BaseException:
-        shutil.rmtree(partial_folder, ignore_errors=True)
-        raise
+def _check_free_space(folder: Path, needed_bytes: int, out: Path) -> None:
+    """Raise UserError if the disk is too full: writing to a memory map would kill the process (SIGBUS)."""
+    free = shutil.disk_usage(folder).free
+    if needed_bytes > free:
+        raise UserError(
+            f"{out}: the features take {needed_bytes / 1e6:,.1f} MB, but the disk has {free / 1e6:,.1f} MB left"
+        )
 
 
 def check_output_is_new(out: Path) -> None:
