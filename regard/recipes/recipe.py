@@ -91,26 +91,26 @@ def read_recipe_text(name: str | Path) -> str:
     comments = {key: comment for file in files for key, comment in file.iterate_comments()}
     lines = files[-1].list_header_lines()
     for key in [key for key in recipe if key not in (*SECTIONS, "recipe")]:
-        lines += _format_keys({key: recipe[key]}, {key: comments.get(("", key), "")})
+        lines += _format_keys({key: recipe[key]}, comments)
     for section in SECTIONS:
-        values = _format_keys(recipe[section], {key: comments.get((section, key), "") for key in recipe[section]})
-        empty = _format_keys({section: {}}, {section: comments.get(("", section), "")})
-        lines += ["", *([f"{section}:", *(f"  {line}" for line in values)] if values else empty)]
+        lines.append("")
+        if recipe[section]:
+            lines += [f"{section}:", *(f"  {line}" for line in _format_keys(recipe[section], comments, section))]
+        else:
+            lines += _format_keys({section: {}}, comments)
     return "\n".join([*lines, ""])
 
 
-def _format_keys(values: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:
+def _format_keys(values: Mapping[str, Any], comments: Mapping[tuple[str, str], str], section: str = "") -> list[str]:
     """Return one `key: value  # comment` line per key, with aligned comments."""
     # As an item of a list, so that YAML writes any value on one line.
-    dumped = {
-        key: yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True)[1:-2]
+    lines = {
+        key: f"{key}: {yaml.safe_dump([value], default_flow_style=True, width=math.inf, allow_unicode=True)[1:-2]}"
         for key, value in values.items()
     }
-    width = max((len(f"{key}: {text}") for key, text in dumped.items()), default=0)
-    return [
-        f"{f'{key}: {text}':<{width}}  # {comments[key]}" if comments[key] else f"{key}: {text}"
-        for key, text in dumped.items()
-    ]
+    width = max(map(len, lines.values()), default=0)
+    notes = {key: f"  # {comments[section, key]}" for key in lines if comments.get((section, key))}
+    return [f"{line:<{width}}{notes[key]}" if key in notes else line for key, line in lines.items()]
 
 
 class _RecipeFile(NamedTuple):
