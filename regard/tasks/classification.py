@@ -11,21 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.config import Count
-from regard.data.classification_dataset import (
+from regard.data.classification import (
     LABELS_FILE,
     ClassificationBatch,
     ClassificationDataset,
     ClassificationVocabulary,
-    TextEncoder,
-)
-from regard.data.dataset import Integers
-from regard.data.readers.labelled_texts import (
     LabelColumns,
     LabelledText,
+    TextEncoder,
     has_labelled_texts,
     read_labelled_texts,
     read_texts,
 )
+from regard.data.dataset import Integers
 from regard.data.readers.text import Pair, iterate_lines
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr

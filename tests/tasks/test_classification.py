@@ -21,9 +21,15 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard as package
 from regard.config import parse_settings
-from regard.data.classification_dataset import ClassificationDataset, ClassificationVocabulary, TextEncoder
+from regard.data.classification import (
+    ClassificationDataset,
+    ClassificationVocabulary,
+    LabelColumns,
+    LabelledText,
+    TextEncoder,
+    read_labelled_texts,
+)
 from regard.data.loader import SamplerPosition, TokenBatchSampler
-from regard.data.readers.labelled_texts import LabelColumns, LabelledText, read_labelled_texts
 from regard.errors import UserError
 from regard.evaluate import ConfusionMatrix
 from regard.models.registry import MODELS
