@@ -23,6 +23,7 @@ import portalocker
 from regard.console import log_message
 from regard.errors import UserError
 from regard.models import Seq2Seq
+from regard.paths import read_json_object
 from regard.runs import Run
 from regard.tokenizers.tokenizer import Tokenizers
 from regard.translate.backends import CTRANSLATE2, FP32, INT8, ONNX, SHORTLIST, TORCH
@@ -158,11 +159,7 @@ def is_export_complete(folder: Path) -> bool:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of an export; an empty dict if it cannot be read."""
-    try:
-        manifest = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
+    return read_json_object(folder / MANIFEST_FILE)
 
 
 def export_onnx(loaded: LoadedRun, precision: str, out: Path | None = None, reuse: bool = False) -> Path:
