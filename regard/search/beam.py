@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -138,22 +139,25 @@ class Selection(NamedTuple):
     tokens: Tensor  # (A, beam): token that it is extended by
 
 
+class SearchStep(NamedTuple):
+    """The continuations selected at a step for one sentence, whose rows have numbers of their own; on the host."""
+
+    log_probs: list[float]
+    parents: list[int]  # row at the previous step
+    tokens: list[int]
+    attention: Floats | None  # (rows, S): attention of the parents for these tokens
+
+
 @dataclass
 class SentenceState:
-    """One source while it is searched, with the selected continuations and the attention of every step on the host.
-
-    Rows are numbered within the sentence.
-    """
+    """One source while it is searched, with all its steps."""
 
     index: int  # in the order in which sources were added to the search
     source_length: int
     max_length: int  # length limit of the target, EOS included
     phrases: Sequence[Phrase] = ()  # phrases that the target must contain
     progress: list[PhraseProgress] = field(default_factory=list)  # phrases found so far, for each row
-    log_probs: list[Sequence[float]] = field(default_factory=list)  # row at step t -> log-probability up to there
-    parents: list[Sequence[int]] = field(default_factory=list)  # row at step t -> row at step t-1
-    tokens: list[Sequence[int]] = field(default_factory=list)  # row at step t -> its newest token
-    attention: list[Floats] = field(default_factory=list)  # (rows, S) at step t: attention for the token after it
+    steps: list[SearchStep] = field(default_factory=list)
     finished: list[Hypothesis] = field(default_factory=list)
     truncated: list[Hypothesis] = field(default_factory=list)  # cut off at max_length, without EOS
     done: bool = False
@@ -162,30 +166,16 @@ class SentenceState:
         """Return the hypotheses, best first; truncated ones only if none finished."""
         return sort_by_score(self.finished or self.truncated)
 
-    def collect(
-        self,
-        log_probs: Sequence[float],
-        parents: Sequence[int],
-        tokens: Sequence[int],
-        attention: Floats | None,
-        scorer: Scorer,
-    ) -> float:
-        """Record one step and collect the hypotheses that end with it; return the best log-probability still active.
-
-        `log_probs`, `parents` and `tokens` are one row of a `Selection`; `attention` (rows, S) is that of the parents.
-        """
-        if math.isnan(sum(log_probs)):
-            raise make_nan_error(len(self.parents) + 1)
-        self.log_probs.append(log_probs)
-        self.parents.append(parents)
-        self.tokens.append(tokens)
-        if attention is not None:
-            self.attention.append(attention)
-        is_last = len(self.parents) >= self.max_length
-        if not is_last and EOS not in tokens:  # at most steps nothing ends
-            return max(log_probs)
+    def collect(self, step: SearchStep, scorer: Scorer) -> float:
+        """Record one step and collect the hypotheses that end with it; return the best log-probability still active."""
+        self.steps.append(step)
+        if math.isnan(sum(step.log_probs)):
+            raise make_nan_error(len(self.steps))
+        is_last = len(self.steps) >= self.max_length
+        if not is_last and EOS not in step.tokens:  # at most steps nothing ends
+            return max(step.log_probs)
         best_active = -math.inf
-        for row, (log_prob, token) in enumerate(zip(log_probs, tokens, strict=True)):
+        for row, (log_prob, token) in enumerate(zip(step.log_probs, step.tokens, strict=True)):
             if log_prob > -math.inf and (token == EOS or is_last):
                 path, weights = self.backtrack(row)
                 hypothesis = scorer.score(path, log_prob, weights)
@@ -197,11 +187,11 @@ class SentenceState:
     def backtrack(self, row: int) -> tuple[list[int], Floats | None]:
         """Return tokens and attention of the hypothesis that ends in `row` of the last step."""
         tokens, attention = [], []
-        for step in range(len(self.parents) - 1, -1, -1):
-            tokens.append(self.tokens[step][row])
-            row = self.parents[step][row]
-            if self.attention:
-                attention.append(self.attention[step][row, : self.source_length])
+        for step in reversed(self.steps):
+            tokens.append(step.tokens[row])
+            row = step.parents[row]
+            if step.attention is not None:
+                attention.append(step.attention[row, : self.source_length])
         return tokens[::-1], np.stack(attention[::-1]) if attention else None
 
 
@@ -403,11 +393,10 @@ class BeamSearch:
         """Take the hypotheses that end from each sentence's beam, and mark sentences that are done."""
         width = self.selector.width
         by_sentence = selection._replace(parents=selection.parents % width)
-        weights = None if attention is None else attention.float().cpu().numpy()
-        rows = zip(active, *(part.tolist() for part in by_sentence), strict=True)
-        for index, (sentence, log_probs, parents, tokens) in enumerate(rows):
-            own = None if weights is None else weights[index * width : (index + 1) * width]
-            best_active = sentence.collect(log_probs, parents, tokens, own, self.scorer)
+        weights = repeat(None) if attention is None else attention.float().cpu().view(len(active), width, -1).numpy()
+        steps = map(SearchStep, *(part.tolist() for part in by_sentence), weights)
+        for sentence, step in zip(active, steps, strict=True):
+            best_active = sentence.collect(step, self.scorer)
             sentence.done = best_active == -math.inf or self.selector.is_done(sentence, best_active, self.scorer)
 
     def _advance(self, selection: Selection, remaining: list[int]) -> None:

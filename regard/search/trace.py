@@ -30,9 +30,9 @@ def search_with_trace(
     searcher.finish()
     beams: list[list[PartialHypothesis]] = []
     rows: list[list[int]] = [[] for _ in range(beam)]  # tokens of each row
-    for log_probs, parents, tokens in zip(sentence.log_probs, sentence.parents, sentence.tokens, strict=True):
-        rows = [[*rows[parent], token] for parent, token in zip(parents, tokens, strict=True)]
-        hypotheses = [PartialHypothesis(*pair) for pair in zip(rows, log_probs, strict=True)]
+    for step in sentence.steps:
+        rows = [[*rows[parent], token] for parent, token in zip(step.parents, step.tokens, strict=True)]
+        hypotheses = [PartialHypothesis(*pair) for pair in zip(rows, step.log_probs, strict=True)]
         used = [hypothesis for hypothesis in hypotheses if hypothesis.log_prob > -math.inf]
         beams.append(sorted(used, key=lambda hypothesis: -hypothesis.log_prob))
     return sentence.rank_hypotheses(), beams
