@@ -78,7 +78,7 @@ def test_failed_replacement_leaves_the_old_export(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Path, "rename", fail)
     with pytest.raises(UserError, match="onnx-fp32 cannot be written: No space left on device"):
         exports.write_export(opened, folder, write("new"))
-    assert exports.is_export_complete(folder)
+    assert exports.read_manifest(folder)
     assert (folder / "model.bin").read_text(encoding="utf-8") == "old"
 
 

@@ -57,7 +57,7 @@ class LoadedRun(NamedTuple):
 
     def is_current_export(self, folder: Path) -> bool:
         """Return True if an export is complete and was made from exactly this model."""
-        return is_export_complete(folder) and read_manifest(folder).get("of") == self.compute_fingerprint()
+        return read_manifest(folder).get("of") == self.compute_fingerprint()
 
     def compute_fingerprint(self) -> dict[str, Any]:
         """Return a fingerprint of weights, vocabularies and model configuration, to detect outdated exports."""
@@ -148,18 +148,14 @@ def lock_exports(folder: Path) -> Iterator[None]:
         yield
 
 
-def is_export_complete(folder: Path) -> bool:
-    """Return True if all files of an export have the sizes in its manifest."""
-    files = read_manifest(folder).get("files")
-    try:
-        return isinstance(files, dict) and all((folder / name).stat().st_size == size for name, size in files.items())
-    except OSError:
-        return False
-
-
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of an export; an empty dict if it cannot be read."""
-    return read_json_object(folder / MANIFEST_FILE)
+    """Read the manifest of an export; an empty dict unless all files are complete, with the sizes in the manifest."""
+    manifest = read_json_object(folder / MANIFEST_FILE)
+    try:
+        is_complete = all((folder / name).stat().st_size == size for name, size in manifest["files"].items())
+    except (OSError, LookupError, AttributeError):
+        return {}
+    return manifest if is_complete else {}
 
 
 def export_onnx(loaded: LoadedRun, precision: str, out: Path | None = None, reuse: bool = False) -> Path:
