@@ -6,6 +6,7 @@ and in any batch, on any machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.models.hypothesis import Hypothesis, Scorer, SearchOptions
 from regard.search.beam import DEFAULTS, BeamSearch, Selection, SentenceState, sort_by_score
 from regard.search.ensemble import SearchModel
@@ -47,6 +49,16 @@ def sample(
     return searcher.finish()
 
 
+def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
+    """Raise UserError for options of sampling that are out of range."""
+    if not 1e-3 <= temperature < math.inf:
+        raise UserError(f"temperature must be at least 0.001, not {temperature}; for greedy search use a beam of 1")
+    if top_k is not None and top_k < 1:
+        raise UserError(f"top_k must be at least 1, not {top_k}")
+    if not 0 < top_p <= 1:
+        raise UserError(f"top_p must be more than 0 and at most 1, not {top_p}")
+
+
 def _make_generator(seed: int, source: Sequence[int]) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, len(source), *source])))
 
@@ -64,14 +76,7 @@ class Sampler:
     def __post_init__(self) -> None:
         if self.width < 1:
             raise ValueError(f"samples must be at least 1, not {self.width}")
-        if self.temperature <= 0:
-            raise ValueError(
-                f"temperature must be more than 0, not {self.temperature}; a beam of 1 takes the likeliest"
-            )
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be more than 0 and at most 1, not {self.top_p}")
+        check_sampling(self.temperature, self.top_k, self.top_p)
         self.initial_width = self.width
 
     def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:

@@ -17,6 +17,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.models.hypothesis import Floats, LengthPenalty, SearchOptions
 from regard.search.constraints import Constraint, Phrase
+from regard.search.sampling import check_sampling
 from regard.special_tokens import SPECIAL_TOKENS, UNK
 from regard.tokenizers.tokenizer import Tokenizer, Tokenizers
 
@@ -60,7 +61,7 @@ class Options:
         for name in ("force", "forbid"):
             if isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} is a list of words, not one text: {name}=[{getattr(self, name)!r}]")
-        for name in ("beam", "n_best", "min_length", "max_length", "no_repeat", "top_k"):
+        for name in ("beam", "n_best", "min_length", "max_length", "no_repeat"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
@@ -73,12 +74,7 @@ class Options:
             raise UserError(f"length_penalty must be a number from -10 to 10, or 'average', not {penalty!r}")
         if not 0 <= self.coverage_penalty < math.inf:
             raise UserError(f"coverage_penalty must be at least 0, not {self.coverage_penalty}")
-        if not 1e-3 <= self.temperature < math.inf:
-            raise UserError(
-                f"temperature must be at least 0.001, not {self.temperature}; for greedy search use a beam of 1"
-            )
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p must be more than 0 and at most 1, not {self.top_p}")
+        check_sampling(self.temperature, self.top_k, self.top_p)
         if self.seed < 0:
             raise UserError(f"seed must be at least 0, not {self.seed}")
 

@@ -472,7 +472,7 @@ def test_impossible_constraints_are_refused(options: dict[str, Any], message: st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": 0.0}, "more than 0, not 0.0"),
+        ({"temperature": 0.0}, "at least 0.001, not 0.0"),
         ({"top_k": 0}, "at least 1, not 0"),
         ({"top_p": 1.5}, "at most 1, not 1.5"),
         ({"top_p": 0.0}, "more than 0 and at most 1, not 0.0"),
