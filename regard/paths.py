@@ -1,4 +1,4 @@
-"""The cache of prepared data, and file helpers: SHA-256, fsync, atomic writes, locks, JSON.
+"""The cache of prepared data, and file helpers: SHA-256, fsync, atomic writes, locks, packaged YAML, JSON.
 
 Entries of the cache are named by a hash of their inputs, verified by checksums, and rebuilt if damaged. The whole cache
 folder may be deleted at any time.
@@ -14,8 +14,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import resources
 from pathlib import Path
 from typing import IO, Any
+
+import yaml
 
 from regard.console import log_message
 from regard.errors import UserError
@@ -42,6 +45,11 @@ def fsync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_package_yaml(package: str, name: str) -> Any:
+    """Return the content of a YAML file that belongs to a package."""
+    return yaml.safe_load(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -10,14 +10,12 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import unescape
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from regard.corpus.download import LineTransform
 from regard.errors import UserError
+from regard.paths import read_package_yaml
 
 _SEGMENT = re.compile(rb"<seg[^<>]*+>((?:(?!<seg).)*?)</seg>")
 
@@ -88,9 +86,7 @@ def _build_corpus(family: Mapping[str, Any], pair: str, values: Mapping[str, str
     return PublicCorpus(family["description"].format(**values), family["licence"], values["size"], tuple(remote_files))
 
 
-_FAMILIES: dict[str, Any] = yaml.safe_load(
-    resources.files("regard.corpus").joinpath("public_corpora.yaml").read_text(encoding="utf-8")
-)
+_FAMILIES: dict[str, Any] = read_package_yaml("regard.corpus", "public_corpora.yaml")
 PUBLIC_CORPORA = {
     f"{name}-{pair}": _build_corpus(family, pair, values)
     for name, family in _FAMILIES.items()

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import yaml
-
+from regard.paths import read_package_yaml
 from regard.recipes.recipe import Recipe
 
 
@@ -36,8 +34,7 @@ class SyntheticCorpus(NamedTuple):
 @cache
 def load_corpus_words() -> dict[str, dict[str, Any]]:
     """Return the words and the recipe overrides of each task's corpus."""
-    text = resources.files("regard.synthetic").joinpath("corpora.yaml").read_text(encoding="utf-8")
-    words: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    words: dict[str, dict[str, Any]] = read_package_yaml("regard.synthetic", "corpora.yaml")
     return words
 
 

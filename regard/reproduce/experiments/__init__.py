@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from importlib import resources
 from typing import Any
 
-import yaml
-
+from regard.paths import read_package_yaml
 from regard.reproduce.attention_metrics import measure_attention_cost, measure_attention_scaling
 from regard.reproduce.experiment import (
     SCALES,
@@ -58,19 +56,12 @@ EXPERIMENT_FILES = (
 )
 
 
-def _read_yaml(path: str) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(
-        resources.files("regard.reproduce").joinpath(path).read_text(encoding="utf-8")
-    )
-    return content
-
-
-PRESETS = _read_yaml("presets.yaml")  # recipe keys by corpus
+PRESETS: dict[str, dict[str, Any]] = read_package_yaml("regard.reproduce", "presets.yaml")  # recipe keys by corpus
 
 
 def load_experiment(name: str) -> Experiment:
     """Read the experiment in `experiments/NAME.yaml`."""
-    declaration = _read_yaml(f"experiments/{name}.yaml")
+    declaration = read_package_yaml("regard.reproduce.experiments", f"{name}.yaml")
     corpora, trainings = declaration.pop("corpora", []), declaration.pop("trainings", [{}])
     defaults = {"corpora": corpora, "trainings": trainings, "changes": {}}
     declaration |= {

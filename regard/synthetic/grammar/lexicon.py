@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-import yaml
+from regard.paths import read_package_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +137,7 @@ class Pronoun:
         return self.german[("nom", "acc", "dat").index(case)]
 
 
-_SECTIONS: dict[str, Any] = yaml.safe_load(
-    resources.files("regard.synthetic.grammar").joinpath("lexicon.yaml").read_text(encoding="utf-8")
-)
+_SECTIONS: dict[str, Any] = read_package_yaml("regard.synthetic.grammar", "lexicon.yaml")
 
 
 def _iterate_rows(table: str, separator: str | None = None) -> Iterator[list[str]]:
