@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from regard.reproduce import EXPERIMENTS
+from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.significance import ClaimResult
 from regard.reproduce.tables import ResultTable, format_claims_markdown, format_markdown_table, make_value_grid
 

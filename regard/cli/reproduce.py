@@ -39,16 +39,11 @@ def reproduce(
 
     Example: regard reproduce ladder lengths --scale small
     """
-    from regard.reproduce import (
-        EXPERIMENTS,
-        SCALES,
-        Workspace,
-        describe_experiment,
-        format_dry_run,
-        format_outcome,
-        run_experiment,
-        train_and_measure_parallel,
-    )
+    from regard.reproduce import runner
+    from regard.reproduce.experiment import SCALES
+    from regard.reproduce.experiments import EXPERIMENTS
+    from regard.reproduce.parallel import train_and_measure_parallel
+    from regard.reproduce.workspace import Workspace
 
     if scale not in SCALES:
         raise UserError(f"unknown scale {scale!r}{format_suggestion(scale, SCALES)}")
@@ -59,13 +54,13 @@ def reproduce(
         raise UserError("--all runs every experiment: leave out either the names or --all")
     chosen = [EXPERIMENTS[name] for name in dict.fromkeys(names or (EXPERIMENTS if everything or show_list else ()))]
     if show_list:
-        typer.echo("\n\n".join(map(describe_experiment, chosen)))
+        typer.echo("\n\n".join(map(runner.describe_experiment, chosen)))
         return
     if not chosen:
         raise UserError("name experiments, or use --all; --list shows all of them")
     workspace = Workspace(out, scale)
     if dry_run:
-        typer.echo(format_dry_run(chosen, workspace, seeds))
+        typer.echo(runner.format_dry_run(chosen, workspace, seeds))
         return
     requested = "--all" if everything else " ".join(experiment.name for experiment in chosen)
     options = f"--scale {scale} --seeds {seeds} --jobs {jobs} --out {shlex.quote(str(out))}{' --trained' * trained}"
@@ -73,5 +68,6 @@ def reproduce(
         if jobs > 1 and not trained:
             train_and_measure_parallel(chosen, workspace, seeds, jobs)
         for experiment in chosen:
-            typer.echo(format_outcome(run_experiment(experiment, workspace, seeds, may_train=not trained)))
+            table = runner.run_experiment(experiment, workspace, seeds, may_train=not trained)
+            typer.echo(runner.format_claim_results(table))
             typer.echo(f"  table and page: {workspace.results_folder / experiment.name}")

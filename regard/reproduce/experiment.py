@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from regard.paths import read_package_yaml
 from regard.recipes.recipe import Recipe, override, read_recipe
 
 if TYPE_CHECKING:
@@ -39,29 +40,19 @@ class Metric(NamedTuple):
     full: SeedDeviation = SeedDeviation()
 
 
-_RELATIVE_5, _RELATIVE_10, _RELATIVE_20 = (SeedDeviation(relative=relative) for relative in (0.05, 0.1, 0.2))
-# Deviations of the small scale, translation and tagging: measured, see docs/reproduce.md. All others are estimates.
 METRICS = {
-    "bleu": Metric("BLEU", ".1f", SeedDeviation(6.5), SeedDeviation(0.3)),
-    "replaced": Metric("BLEU, unk replaced", ".1f", SeedDeviation(9.6), SeedDeviation(0.3)),
-    "perplexity": Metric("perplexity", ".2f", SeedDeviation(relative=0.13), SeedDeviation(relative=0.01)),
-    "aer": Metric("AER", ".3f", SeedDeviation(0.083), SeedDeviation(0.005)),
-    "accuracy": Metric("accuracy, %", ".1f", SeedDeviation(2.1), SeedDeviation(0.2)),
-    "recall": Metric("copied, %", ".1f", SeedDeviation(2.0), SeedDeviation(2.0)),
-    "r2": Metric("R²", ".3f", SeedDeviation(0.001), SeedDeviation(0.01)),
-    "entropy": Metric("entropy, nats", ".2f", SeedDeviation(0.06), SeedDeviation(0.02)),
-    "faint": Metric("weights < 0.01", ".0%", SeedDeviation(0.03), SeedDeviation(0.01)),
-    "kept": Metric("long against short", ".0%", SeedDeviation(0.1), SeedDeviation(0.02)),
-    "training_speed": Metric("trained tokens/s", ",.0f", _RELATIVE_20, _RELATIVE_5),
-    "decoding_speed": Metric("written words/s", ",.0f", _RELATIVE_20, _RELATIVE_5),
-    "parameters": Metric("parameters", ",.0f"),
-    "error": Metric("error of the sum", ".3g", _RELATIVE_10, _RELATIVE_10),
-    "gradient_kept": Metric("gradient kept", ".3g", _RELATIVE_5, _RELATIVE_5),
-    "loss": Metric("loss", ".3g", _RELATIVE_5, _RELATIVE_5),
-    "growth_operations": Metric("operations, times"),
-    "growth_bytes": Metric("bytes, times"),
-    "growth_seconds": Metric("seconds, times", ".3g", _RELATIVE_20, _RELATIVE_20),
+    name: Metric(**fields | {scale: SeedDeviation(**fields.get(scale, {})) for scale in SCALES})
+    for name, fields in read_package_yaml("regard.reproduce", "metrics.yaml").items()
 }
+
+
+def find_metric(name: str) -> Metric:
+    """Return a metric; one without an entry in `metrics.yaml` has its name as title and no deviation."""
+    return METRICS.get(name, Metric(name))
+
+
+PRESETS: dict[str, dict[str, Any]] = read_package_yaml("regard.reproduce", "presets.yaml")  # recipe keys by corpus
+read_recipe_cached = cache(read_recipe)  # many trainings change the same recipe
 
 
 @dataclass(frozen=True)
@@ -89,6 +80,17 @@ class TrainingSpec:
     def with_seed_offset(self, repetition: int) -> TrainingSpec:
         """Return the training with another seed, far from those of ensembles."""
         return replace(self, changes={**self.changes, "training.seed": self.seed + SEED_STRIDE * repetition})
+
+
+def fit_recipe(recipe: str, corpus: str, changes: Mapping[str, Any]) -> TrainingSpec:
+    """Return the training of a recipe with the presets of a corpus; `changes` take precedence."""
+    config = read_recipe_cached(recipe)
+    presets = PRESETS.get(corpus, {})
+    if config["model"]["kind"] == "transformer":
+        presets = {**presets, **PRESETS.get(f"{corpus}-transformer", {})}
+    dotted = {key: key.split(".") for key in presets}
+    applicable = {key: presets[key] for key, (section, name) in dotted.items() if name in config[section]}
+    return TrainingSpec(recipe, corpus, {**applicable, **changes})
 
 
 @dataclass(frozen=True)
@@ -150,12 +152,6 @@ class Experiment:
     charts: Sequence[Chart] = ()
     measures_time: bool = False  # True: it must not run in parallel with anything else
     cpu_minutes: float = 1.0  # of one CPU core at the small scale, with all trainings
-
-
-@cache
-def read_recipe_cached(recipe: str) -> Recipe:
-    """Read a recipe once for the many trainings that change it."""
-    return read_recipe(recipe)
 
 
 def compute_digest(*parts: Any) -> str:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.reproduce.experiment import Experiment, MetricValues
+from regard.reproduce.experiment import Experiment, ExperimentRow, MetricValues
 from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, Measurements, decide_claim
-from regard.reproduce.tables import ExperimentOutcome, RowResult, write_overview, write_results
+from regard.reproduce.tables import ResultTable, write_overview, write_results
 from regard.reproduce.workspace import Workspace
+from regard.runs.run import summarize_run
+from regard.version import VERSION
 
 
-def run_experiment(
-    experiment: Experiment, workspace: Workspace, seeds: int = 1, may_train: bool = True
-) -> ExperimentOutcome:
+def run_experiment(experiment: Experiment, workspace: Workspace, seeds: int = 1, may_train: bool = True) -> ResultTable:
     """Train missing models with `seeds` seeds each, measure them, and write the results.
 
     Without `may_train`, rows with untrained models are left out, and claims about them stay undecided.
+
+    Returns:
+        The content of `table.json`: claims with their results, rows with values, runs and hardware. `seconds` are those
+        of this invocation; cached results take none.
     """
     start, start_cpu, rows, results = time.monotonic(), time.process_time(), experiment.rows(workspace.scale), []
     for index, row in enumerate(rows, 1):
@@ -32,19 +37,59 @@ def run_experiment(
         skipped = "" if is_available else " is skipped: it is not trained"
         log_message(f"{experiment.name} {index}/{len(rows)}: {row.name}{skipped}")
         if is_available:
-            measured = [workspace.measure_row(experiment.measure, repetition) for repetition in repetitions]
-            results.append(RowResult(repetitions, _average_repetitions(measured)))
+            results.append(_measure_repetitions(experiment, repetitions, workspace))
     if seeds > 1 and not any(row.trainings for row in rows):
         log_message(f"{experiment.name} trains no models; it was measured once, not with {seeds} seeds")
     if not results:
         raise UserError(f"{experiment.name}: no row is trained yet at the scale {workspace.scale}; leave out --trained")
-    measurements = Measurements({result.row.name: result.values for result in results}, workspace.scale)
-    findings = [(claim, decide_claim(claim, measurements)) for claim in experiment.claims]
+    values = {result["name"]: result["measured"] for result in results}
+    findings = [(claim, decide_claim(claim, Measurements(values, workspace.scale))) for claim in experiment.claims]
     seconds = {"clock": time.monotonic() - start, "process": time.process_time() - start_cpu}
-    outcome = ExperimentOutcome(experiment, results, findings, seconds)
-    write_results(outcome, workspace)
+    table = {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "source": experiment.source,
+        "scale": workspace.scale,
+        "claims": [
+            {"claim": claim.text, "whose": claim.origin, "verdict": str(finding.result), "figures": finding.evidence}
+            for claim, finding in findings
+        ],
+        "rows": results,
+        "signature": next((measured["signature"] for measured in values.values() if "signature" in measured), None),
+        "seeds": max(int(measured.get(SEED_COUNT_KEY, 1)) for measured in values.values()),
+        "seconds": {name: round(duration, 1) for name, duration in seconds.items()},
+        "regard": VERSION,
+    }
+    write_results(experiment, table, workspace)
     write_overview(workspace)
-    return outcome
+    return table
+
+
+def _measure_repetitions(
+    experiment: Experiment, repetitions: Sequence[ExperimentRow], workspace: Workspace
+) -> dict[str, Any]:
+    """Measure a row with each of its seeds; return it with its runs and hardware, so that it can be reproduced."""
+    row = repetitions[0]
+    measured = [workspace.measure_row(experiment.measure, repetition) for repetition in repetitions]
+    runs = [
+        {
+            "run": str(workspace.run_folder(training)),
+            "seed": training.seed,
+            "seconds": summarize_run(workspace.run_folder(training)).seconds,
+            "changes": dict(training.changes),
+            "command": workspace.format_train_command(training),
+        }
+        for repetition in repetitions
+        for training in repetition.trainings
+    ]
+    return {
+        "name": row.name,
+        "runs": runs,
+        "options": dict(row.options),
+        "measured": dict(_average_repetitions(measured)),
+        "published": dict(row.published),
+        "hardware": workspace.read_hardware(experiment.measure, row),
+    }
 
 
 def _average_repetitions(repetitions: Sequence[MetricValues]) -> MetricValues:
@@ -62,12 +107,11 @@ def _average_repetitions(repetitions: Sequence[MetricValues]) -> MetricValues:
     return {**first, **means, DEVIATIONS_KEY: deviations, SEED_COUNT_KEY: len(repetitions)}
 
 
-def format_outcome(outcome: ExperimentOutcome) -> str:
+def format_claim_results(table: ResultTable) -> str:
     """Format the claims and their results as text."""
-    lines = [f"{outcome.experiment.name}: {outcome.experiment.title}"]
-    width = max(len(finding.result) for _, finding in outcome.findings)
-    lines += [f"  {finding.result:<{width}}  {claim.text} ({finding.evidence})" for claim, finding in outcome.findings]
-    return "\n".join(lines)
+    width = max(len(claim["verdict"]) for claim in table["claims"])
+    lines = [f"  {claim['verdict']:<{width}}  {claim['claim']} ({claim['figures']})" for claim in table["claims"]]
+    return "\n".join([f"{table['experiment']}: {table['title']}", *lines])
 
 
 def describe_experiment(experiment: Experiment) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from regard.reproduce.experiment import METRICS, Claim, ClaimRule, Metric, MetricValues, SeedDeviation
+from regard.reproduce.experiment import Claim, ClaimRule, MetricValues, SeedDeviation, find_metric
 
 
 class ClaimResult(StrEnum):
@@ -51,7 +51,7 @@ class Measurements:
     def estimate_variance(self, row: str, metric: str) -> VarianceEstimate:
         """Return the variance of a mean, from its seeds, or of a typical single value."""
         values = self.values[row]
-        typical_deviation: SeedDeviation = getattr(METRICS.get(metric, Metric(metric)), self.scale)
+        typical_deviation: SeedDeviation = getattr(find_metric(metric), self.scale)
         typical = typical_deviation.compute_at(float(values[metric]))
         if metric not in values.get(DEVIATIONS_KEY, {}):
             return VarianceEstimate(typical**2, None)

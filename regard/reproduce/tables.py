@@ -6,28 +6,16 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.paths import format_json
 from regard.plot import plot_bars, plot_curves, write_figure
 from regard.report import format_html_document, load_macros
-from regard.reproduce.experiment import (
-    METRICS,
-    Chart,
-    Claim,
-    ClaimOrigin,
-    Experiment,
-    ExperimentRow,
-    Metric,
-    MetricValues,
-)
+from regard.reproduce.experiment import Chart, ClaimOrigin, Experiment, MetricValues, find_metric
 from regard.reproduce.experiments import EXPERIMENTS
-from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, ClaimResult, Finding
+from regard.reproduce.significance import DEVIATIONS_KEY, ClaimResult
 from regard.reproduce.workspace import Workspace
-from regard.runs.run import summarize_run
-from regard.version import VERSION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,34 +32,10 @@ RESULT_SYMBOLS = {ClaimResult.HOLDS: "✓", ClaimResult.FAILS: "✗", ClaimResul
 ResultTable = Mapping[str, Any]  # content of `table.json`
 
 
-@dataclass(frozen=True)
-class RowResult:
-    """A row with its repetitions (other seeds), and its measured values."""
-
-    repetitions: Sequence[ExperimentRow]
-    values: MetricValues
-
-    @property
-    def row(self) -> ExperimentRow:
-        """The row of the experiment."""
-        return self.repetitions[0]
-
-
-@dataclass(frozen=True)
-class ExperimentOutcome:
-    """The measured values and the decided claims of an experiment."""
-
-    experiment: Experiment
-    results: Sequence[RowResult]
-    findings: Sequence[tuple[Claim, Finding]]
-    seconds: Mapping[str, float]  # `clock` and `process` time of this invocation; cached results take none
-
-
-def write_results(outcome: ExperimentOutcome, workspace: Workspace) -> None:
+def write_results(experiment: Experiment, table: ResultTable, workspace: Workspace) -> None:
     """Write `table.json`, `table.md`, and `page.html` with its charts to the experiment's folder."""
-    experiment, folder = outcome.experiment, workspace.results_folder / outcome.experiment.name
+    folder = workspace.results_folder / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
-    table = _describe_outcome(outcome, workspace)
     (folder / "table.json").write_text(format_json(table, indent=1) + "\n", encoding="utf-8")
     claims, values = format_claims_markdown(table), format_markdown_table(*make_value_grid(table, experiment.columns))
     introduction = f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.description}"
@@ -86,54 +50,11 @@ def write_results(outcome: ExperimentOutcome, workspace: Workspace) -> None:
     (folder / "page.html").write_text(_format_experiment_page(experiment, table, charts), encoding="utf-8")
 
 
-def _describe_outcome(outcome: ExperimentOutcome, workspace: Workspace) -> ResultTable:
-    """Return the outcome as a JSON object, with everything that is needed to reproduce it."""
-    experiment, results = outcome.experiment, outcome.results
-    return {
-        "experiment": experiment.name,
-        "title": experiment.title,
-        "source": experiment.source,
-        "scale": workspace.scale,
-        "claims": [
-            {"claim": claim.text, "whose": claim.origin, "verdict": str(finding.result), "figures": finding.evidence}
-            for claim, finding in outcome.findings
-        ],
-        "rows": [_describe_row_result(result, experiment, workspace) for result in results],
-        "signature": next((result.values["signature"] for result in results if "signature" in result.values), None),
-        "seeds": max((int(result.values.get(SEED_COUNT_KEY, 1)) for result in results), default=1),
-        "seconds": {name: round(seconds, 1) for name, seconds in outcome.seconds.items()},
-        "regard": VERSION,
-    }
-
-
-def _describe_row_result(result: RowResult, experiment: Experiment, workspace: Workspace) -> dict[str, Any]:
-    """Return one row as a JSON object, with the hardware that it was measured on."""
-    row = result.row
-    runs = [
-        {
-            "run": str(workspace.run_folder(training)),
-            "seed": training.seed,
-            "seconds": summarize_run(workspace.run_folder(training)).seconds,
-            "changes": dict(training.changes),
-            "command": workspace.format_train_command(training),
-        }
-        for repetition in result.repetitions
-        for training in repetition.trainings
-    ]
-    return {
-        "name": row.name,
-        "runs": runs,
-        "options": dict(row.options),
-        "measured": dict(result.values),
-        "published": dict(row.published),
-        "hardware": workspace.read_hardware(experiment.measure, row),
-    }
-
-
 def make_value_grid(table: ResultTable, columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Return head and rows of the measured values; published values come after them."""
     published = [name for name in columns if any(name in row["published"] for row in table["rows"])]
-    head = ["", *map(_format_title, columns), *(f"{_format_title(name)}, paper" for name in published)]
+    titles = [find_metric(name).title for name in columns]
+    head = ["", *titles, *(f"{find_metric(name).title}, paper" for name in published)]
     rows = [
         [
             row["name"],
@@ -145,12 +66,8 @@ def make_value_grid(table: ResultTable, columns: Sequence[str]) -> tuple[list[st
     return head, rows
 
 
-def _format_title(metric: str) -> str:
-    return METRICS.get(metric, Metric(metric)).title
-
-
 def _format_value(metric: str, value: Any) -> str:
-    return MISSING_VALUE if value is None else format(value, METRICS.get(metric, Metric(metric)).number_format)
+    return MISSING_VALUE if value is None else format(value, find_metric(metric).number_format)
 
 
 def _format_value_with_deviation(metric: str, values: MetricValues) -> str:
@@ -204,20 +121,15 @@ def _format_claim_result(claim: Mapping[str, str]) -> str:
 def _plot_chart(chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Draw a chart of the rows that have its metric; None if there are none."""
     metric = chart.metric
-    measured = {row["name"]: row["measured"] for row in rows if row["measured"].get(metric) is not None}
-    if not measured:
+    plotted = {row["name"]: row for row in rows if row["measured"].get(metric) is not None}
+    if not plotted:
         return None
-    values = {name: row_values[metric] for name, row_values in measured.items()}
+    values = {name: row["measured"][metric] for name, row in plotted.items()}
     if chart.x_label:
         return plot_curves(values, chart.title, chart.x_label, chart.y_label, chart.log_scale)
-    published = {
-        row["name"]: row["published"][metric] for row in rows if row["name"] in measured and metric in row["published"]
-    }
-    deviations = {
-        name: row_values[DEVIATIONS_KEY][metric]
-        for name, row_values in measured.items()
-        if metric in row_values.get(DEVIATIONS_KEY, {})
-    }
+    published = {name: row["published"][metric] for name, row in plotted.items() if metric in row["published"]}
+    all_deviations = {name: row["measured"].get(DEVIATIONS_KEY, {}) for name, row in plotted.items()}
+    deviations = {name: deviations[metric] for name, deviations in all_deviations.items() if metric in deviations}
     return plot_bars(values, chart.title, published, deviations)
 
 

@@ -33,23 +33,7 @@ from regard.fast.cuda_graphs.cache import MIN_CALLS
 from regard.fast.selftest import WARMUP_BATCHES
 from regard.models import Seq2Seq
 from regard.recipes.recipe import parse_override
-from regard.reproduce import (
-    EXPERIMENTS,
-    SCALES,
-    Claim,
-    Experiment,
-    ExperimentRow,
-    TrainingSpec,
-    Workspace,
-    format_dry_run,
-    format_outcome,
-    metrics,
-    run_experiment,
-    runner,
-    tables,
-    throughput,
-    train_and_measure_parallel,
-)
+from regard.reproduce import metrics, runner, tables, throughput
 from regard.reproduce.corpora import (
     CORPUS_BUILDERS,
     CorpusBuilder,
@@ -59,10 +43,22 @@ from regard.reproduce.corpora import (
     prepare_corpus,
     write_split,
 )
-from regard.reproduce.experiment import METRICS, Chart, ClaimRule, SeedDeviation
-from regard.reproduce.experiments import PRESETS
+from regard.reproduce.experiment import (
+    METRICS,
+    PRESETS,
+    SCALES,
+    Chart,
+    Claim,
+    ClaimRule,
+    Experiment,
+    ExperimentRow,
+    SeedDeviation,
+    TrainingSpec,
+)
+from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
-from regard.reproduce.parallel import run_in_processes
+from regard.reproduce.parallel import run_in_processes, train_and_measure_parallel
+from regard.reproduce.runner import format_claim_results, format_dry_run, run_experiment
 from regard.reproduce.significance import (
     ClaimResult,
     Finding,
@@ -71,6 +67,7 @@ from regard.reproduce.significance import (
     compare_with_margin,
     decide_claim,
 )
+from regard.reproduce.workspace import Workspace
 from regard.runs import Run
 from regard.synthetic.translation import write_translation_corpus as write_embedded
 from regard.training import Interrupted, Trainer, TrainingSettings
@@ -148,10 +145,10 @@ def test_experiment_rows_share_runs_and_are_not_trained_again(lab: Workspace, mo
     assert {path.name for path in (lab.out / "runs").iterdir()} == {one.name for one in make_rows("small")[2].trainings}
     before = json.loads((lab.results_folder / "fake" / "table.json").read_text(encoding="utf-8"))
     monkeypatch.setattr("regard.reproduce.workspace.train", refuse_training)
-    outcome = run_experiment(EXPERIMENT, lab)
+    result = run_experiment(EXPERIMENT, lab)
     after = json.loads((lab.results_folder / "fake" / "table.json").read_text(encoding="utf-8"))
     assert after | {"seconds": 0} == before | {"seconds": 0}
-    lines = format_outcome(outcome).splitlines()
+    lines = format_claim_results(result).splitlines()
     assert lines[0] == "fake: A <fake>"
     assert lines[1].startswith("  holds               perplexity is over 1 (plain ")
     assert lines[2].startswith("  does not hold here  perplexity is under 1 (plain ")
@@ -163,8 +160,8 @@ def test_cached_measurements_need_no_checkpoints(
     shutil.copytree(lab.out, tmp_path / "lab", ignore=shutil.ignore_patterns("checkpoints"))
     lean = Workspace(tmp_path / "lab", "small")
     monkeypatch.setattr("regard.reproduce.workspace.train", refuse_training)
-    for outcome in (run_experiment(EXPERIMENT, lean), run_experiment(EXPERIMENT, lean, may_train=False)):
-        assert [result.row.name for result in outcome.results] == [row.name for row in make_rows("small")]
+    for table in (run_experiment(EXPERIMENT, lean), run_experiment(EXPERIMENT, lean, may_train=False)):
+        assert [row["name"] for row in table["rows"]] == [row.name for row in make_rows("small")]
     train_and_measure_parallel([EXPERIMENT], lean, seeds=1, jobs=2)
 
 
@@ -187,10 +184,10 @@ def test_table_of_trained_rows_leaves_out_untrained_rows(
         charts=(Chart("bleu", "BLEU"),),
     )
     monkeypatch.setattr("regard.reproduce.workspace.train", refuse_training)
-    outcome = run_experiment(partly_trained, lab, may_train=False)
+    table = run_experiment(partly_trained, lab, may_train=False)
     assert "partly 2/2: new is skipped: it is not trained" in capsys.readouterr().err
-    assert [result.row.name for result in outcome.results] == ["plain"]
-    assert [found.result for _, found in outcome.findings] == [ClaimResult.HOLDS, ClaimResult.UNDECIDED]
+    assert [row["name"] for row in table["rows"]] == ["plain"]
+    assert [claim["verdict"] for claim in table["claims"]] == [ClaimResult.HOLDS, ClaimResult.UNDECIDED]
     assert "| new |" not in (lab.results_folder / "partly" / "table.md").read_text(encoding="utf-8")
     with pytest.raises(AssertionError, match="training was not expected"):
         run_experiment(partly_trained, lab)
@@ -315,7 +312,8 @@ INTERRUPTED_SCRIPT = """
 import os, signal, sys
 from functools import partial
 from pathlib import Path
-from regard.reproduce.parallel import run_in_processes
+from regard.reproduce.parallel import run_in_processes, train_and_measure_parallel
+from regard.reproduce.runner import format_claim_results, format_dry_run, run_experiment
 from regard.training import Interrupted
 
 # The parent may ignore them, as nohup does.
@@ -460,17 +458,15 @@ def test_result_page_is_self_contained(lab: Workspace) -> None:
 def test_chart_has_no_published_values_of_rows_that_were_not_measured(
     lab: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = {
-        name: ExperimentRow(name, [], {}, {"bleu": published}) for name, published in (("one", 20.0), ("other", 30.0))
-    }
-    experiment = dataclasses.replace(EXPERIMENT, name="chart", charts=[Chart("bleu", "BLEU")])
-    results = [
-        tables.RowResult([rows["one"]], {"bleu": 10.0}),
-        tables.RowResult([rows["other"]], {"bleu": None}),
+    rows = [
+        {"name": "one", "runs": [], "measured": {"bleu": 10.0}, "published": {"bleu": 20.0}},
+        {"name": "other", "runs": [], "measured": {"bleu": None}, "published": {"bleu": 30.0}},
     ]
+    experiment = dataclasses.replace(EXPERIMENT, name="chart", charts=[Chart("bleu", "BLEU")])
     drawn: list[Any] = []
     monkeypatch.setattr(tables, "plot_bars", lambda *arguments: drawn.append(arguments))
-    tables.write_results(tables.ExperimentOutcome(experiment, results, [], {}), lab)
+    table = {"experiment": "chart", "title": "", "scale": "small", "seeds": 1, "claims": [], "rows": rows}
+    tables.write_results(experiment, table, lab)
     assert drawn == [({"one": 10.0}, "BLEU", {"one": 20.0}, {})]
 
 
@@ -910,7 +906,7 @@ def test_wrong_reproduce_arguments_are_one_line_errors(arguments: dict[str, Any]
 @pytest.mark.learn
 def test_directions_experiment_confirms_its_claims(tmp_path: Path) -> None:
     """Bidirectional networks tag the synthetic sentences and sum the synthetic series better than one direction."""
-    outcome = run_experiment(EXPERIMENTS["directions"], Workspace(tmp_path, "small"))
-    found = {claim.text: finding.result for claim, finding in outcome.findings}
+    table = run_experiment(EXPERIMENTS["directions"], Workspace(tmp_path, "small"))
+    found = {claim["claim"]: claim["verdict"] for claim in table["claims"]}
     assert found["brnn tags better than rnn"] is ClaimResult.HOLDS
     assert found["brnn follows numbers better than rnn (R²)"] is ClaimResult.HOLDS

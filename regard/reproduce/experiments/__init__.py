@@ -10,36 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from regard.paths import read_package_yaml
-from regard.reproduce.attention_metrics import measure_attention_cost, measure_attention_scaling
-from regard.reproduce.experiment import (
-    SCALES,
-    Chart,
-    Claim,
-    Experiment,
-    ExperimentRow,
-    TrainingSpec,
-    read_recipe_cached,
-)
-from regard.reproduce.metrics import (
-    measure_architecture,
-    measure_cell,
-    measure_direction,
-    measure_translation,
-    measure_translation_and_speed,
-)
+from regard.reproduce.experiment import SCALES, Chart, Claim, Experiment, ExperimentRow, fit_recipe
 
-MEASURES = {
-    "translation": measure_translation,
-    "translation-and-speed": measure_translation_and_speed,
-    "architecture": measure_architecture,
-    "cell": measure_cell,
-    "direction": measure_direction,
-    "attention-cost": measure_attention_cost,
-    "attention-scaling": measure_attention_scaling,
-}
 EXPERIMENT_FILES = (
     "luong2015_table1_ladder",
     "luong2015_table4_architectures",
@@ -56,9 +32,6 @@ EXPERIMENT_FILES = (
 )
 
 
-PRESETS: dict[str, dict[str, Any]] = read_package_yaml("regard.reproduce", "presets.yaml")  # recipe keys by corpus
-
-
 def load_experiment(name: str) -> Experiment:
     """Read the experiment in `experiments/NAME.yaml`."""
     declaration = read_package_yaml("regard.reproduce.experiments", f"{name}.yaml")
@@ -66,7 +39,7 @@ def load_experiment(name: str) -> Experiment:
     defaults = {"corpora": corpora, "trainings": trainings, "changes": {}}
     declaration |= {
         "rows": partial(_build_rows, declaration["rows"], defaults),
-        "measure": MEASURES[declaration["measure"]],
+        "measure": resolve_name(declaration["measure"]),
         "claims": [Claim(**claim) for claim in declaration["claims"]],
         "charts": [Chart(**chart) for chart in declaration["charts"]],
     }
@@ -95,17 +68,6 @@ def _select_scale(value: Any, scale: str) -> Any:
     if value.keys() == set(SCALES):
         return _select_scale(value[scale], scale)
     return {key: _select_scale(item, scale) for key, item in value.items()}
-
-
-def fit_recipe(recipe: str, corpus: str, changes: Mapping[str, Any]) -> TrainingSpec:
-    """Return the training of a recipe with the presets of a corpus; `changes` take precedence."""
-    config = read_recipe_cached(recipe)
-    presets = PRESETS.get(corpus, {})
-    if config["model"]["kind"] == "transformer":
-        presets = {**presets, **PRESETS.get(f"{corpus}-transformer", {})}
-    dotted = {key: key.split(".") for key in presets}
-    applicable = {key: presets[key] for key, (section, name) in dotted.items() if name in config[section]}
-    return TrainingSpec(recipe, corpus, {**applicable, **changes})
 
 
 EXPERIMENTS = {experiment.name: experiment for experiment in map(load_experiment, EXPERIMENT_FILES)}
