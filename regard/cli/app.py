@@ -16,17 +16,15 @@ from typer import Option
 
 from regard.cli.align import align
 from regard.cli.data import data
-from regard.cli.demo import demo
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.export import export
 from regard.cli.plot import plot
-from regard.cli.predict import predict
 from regard.cli.reproduce import reproduce
 from regard.cli.runs import report, runs
 from regard.cli.serve import keys, serve
-from regard.cli.train import TrainCommand, recipes, train
-from regard.cli.translate import translate
+from regard.cli.train import TrainCommand, demo, recipes, train
+from regard.cli.translate import predict, translate
 from regard.console import is_rank0
 from regard.errors import UserError
 from regard.version import VERSION

@@ -1,11 +1,19 @@
-"""`regard data back-translate` and `regard data distill`: training pairs that a model translates."""
+"""`regard data back-translate` and `regard data distill`: write training pairs that a model translates, resumably."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
+import typer
 from typer import Argument, Option
 
 from regard.cli.options import (
@@ -14,16 +22,270 @@ from regard.cli.options import (
     SearchArguments,
     Source,
     Target,
+    TranslateChunks,
     expand_options,
     read_pairs,
     resolve_languages,
     split_runs,
 )
-from regard.cli.stdio import STANDARD_INPUT, iterate_stdin_lines
-from regard.cli.translate import find_document
-from regard.cli.translated_pairs import LANGUAGE_KEYS, Out, Resume, TranslatedPairsJob
-from regard.data.readers.text import Pair, iterate_lines
-from regard.errors import UserError
+from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks, iterate_stdin_lines
+from regard.cli.translate import LINES_PER_CHUNK, find_document, show_line_progress
+from regard.console import is_terminal, log_message
+from regard.data.readers.text import STANDARD_INPUT, Pair, iterate_lines
+from regard.errors import UserError, short_repr
+from regard.paths import lock_file, write_atomically
+from regard.runs import Run
+
+if TYPE_CHECKING:
+    from regard.translate import Options, Translation
+
+
+class ResumableFile:
+    """An output file that is written under a temporary name and renamed when it is complete.
+
+    After each chunk, a state file records the number of valid bytes and the job; bytes after that are of a chunk that
+    was interrupted.
+    """
+
+    def __init__(self, out: Path, job: Mapping[str, Any]) -> None:
+        self.out = out
+        self.partial_path = out.with_name(f".{out.name}.part")
+        self.state_path = out.with_name(f".{out.name}.json")
+        self.job = json.loads(json.dumps(job, default=str))
+        self.counts: Counter[str] = Counter()
+        self.file: IO[bytes]
+
+    def __enter__(self) -> ResumableFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+        if not self.counts["lines"]:  # nothing to resume yet
+            self.partial_path.unlink(missing_ok=True)
+            self.state_path.unlink(missing_ok=True)
+
+    def start_new(self) -> ResumableFile:
+        """Start a new file; raise UserError if it exists or was started before."""
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        if self.out.exists():
+            raise UserError(f"{self.out} already exists; choose another --out, or move it away")
+        if self.state_path.exists() and (lines := self._read_state()["tally"].get("lines", 0)):
+            raise UserError(
+                f"{self.out} was started before and has reached line {lines:,}: continue with --resume, or remove "
+                f"{self.partial_path} and {self.state_path} to start again"
+            )
+        self._open("ab", "wait for it, or choose another --out")
+        self.file.truncate(0)
+        self.write([], self.counts)
+        return self
+
+    def resume(self) -> ResumableFile:
+        """Continue an interrupted file; raise UserError if the job has changed."""
+        if not self.state_path.exists():
+            raise UserError(f"nothing to resume: {self.out} was not started, or it is finished; leave out --resume")
+        state = self._read_state()
+        unrecorded = set(LANGUAGE_KEYS) - set(state["job"])  # by earlier versions
+        job = {key: value for key, value in self.job.items() if key not in unrecorded}
+        differences = _describe_differences(state["job"], job)
+        if differences:
+            raise UserError(f"{self.out} can be resumed only with the same options and data: {'; '.join(differences)}")
+        if not self.partial_path.exists() or self.partial_path.stat().st_size < state["bytes"]:
+            raise UserError(f"{self.partial_path} is shorter than {self.state_path} says; remove both to start again")
+        self._open("r+b", "wait for it")
+        self.file.truncate(state["bytes"])
+        self.file.seek(state["bytes"])
+        self.counts = Counter(state["tally"])
+        return self
+
+    def _open(self, mode: str, advice: str) -> None:
+        self.file = self.partial_path.open(mode)
+        lock_file(self.file, f"another process is writing {self.out}; {advice}")
+
+    def iterate_rows(self) -> Iterator[str]:
+        """Yield the lines that were written before."""
+        with self.partial_path.open("rb") as file:
+            for line in file:
+                yield line.decode(errors="replace").removesuffix("\n")
+
+    def _read_state(self) -> dict[str, Any]:
+        try:
+            state = json.loads(self.state_path.read_bytes())
+            return {"job": dict(state["job"]), "bytes": int(state["bytes"]), "tally": dict(state["tally"])}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{self.state_path} cannot be read; remove it and {self.partial_path} to start again"
+            ) from error
+
+    def write(self, lines: Iterable[str], counts: Counter[str]) -> None:
+        """Write a chunk and sync it to disk, then update the state file."""
+        self.file.write("".join(line + "\n" for line in lines).encode())
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        state = {"job": self.job, "bytes": self.file.tell(), "tally": counts}
+        write_atomically(self.state_path, json.dumps(state, ensure_ascii=False))
+        self.counts = counts
+
+    def finish(self) -> None:
+        """Rename the complete file to its final name."""
+        self.partial_path.replace(self.out)
+        self.state_path.unlink()
+
+
+def _describe_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """List the keys, also nested ones, whose values differ."""
+    differences = []
+    for key in {**after, **before}:
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            differences += _describe_differences(old, new, f"{prefix}{key}.")
+        elif old != new:
+            differences.append(f"{prefix}{key} was {old!r}, not {new!r}")
+    return differences
+
+
+TSV_WHITESPACE = str.maketrans("\t\n\r", "   ")  # a tab in a text would end its column
+BLANK_LINES = "blank lines"
+TRUNCATED_TRANSLATIONS = "translations that did not come to an end"
+EMPTY_TRANSLATIONS = "translations without a word"
+LANGUAGE_KEYS = ("source", "target")  # of a job
+CHUNKS_PER_LOG_LINE = 20  # without a terminal for a progress bar
+
+Out = Annotated[
+    Path | None, Option(help="Output .tsv file, renamed to this name when complete; default: standard output.")
+]
+Resume = Annotated[bool, Option("--resume", help="Resume the same command after an interruption.")]
+
+PairMaker = Callable[["Pair", list[str]], Iterable[tuple[str, str]]]  # pair, translations of its source -> new pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatedPairsJob:
+    """A back-translation or distillation job: models, options, output file and resuming."""
+
+    folders: Sequence[Path]
+    translation_options: Options
+    engine_options: EngineOptions
+    provenance: dict[str, Any]  # recorded in the state file: a job is resumed only with the same values
+    out: Path | None
+    resume: bool
+
+    def __post_init__(self) -> None:
+        self.engine_options.check()
+        if self.out is None and self.resume:
+            raise UserError("--resume needs --out, the file to resume")
+        if self.out is not None and self.out.suffix != ".tsv":
+            raise UserError(f"--out must be a .tsv file, which `regard train` can read, not {self.out}")
+
+    def run(self, pairs: Iterator[Pair], source_column: int, make_pairs: PairMaker) -> None:
+        """Translate the source of each pair and write new pairs, which have that source in `source_column`."""
+        open_translator = self.engine_options.open_translator
+        with self._open_output() as output:
+            counts = Counter[str]()
+            if output:
+                counts = output.counts
+                _skip_finished((pair.source for pair in pairs), source_column, output)
+            try:
+                with exit_on_broken_pipe(), open_translator(self.folders, self.translation_options) as translate_chunks:
+                    for chunk, translations in _iterate_translated_chunks(pairs, translate_chunks):
+                        new_counts = counts.copy()  # replaces the counts when the rows are written
+                        rows = _make_rows(chunk, translations, make_pairs, new_counts)
+                        new_counts.update(lines=len(chunk), pairs=len(rows))
+                        if output:
+                            output.write(rows, new_counts)
+                        else:
+                            sys.stdout.write("".join(row + "\n" for row in rows))
+                            sys.stdout.flush()
+                        counts = new_counts
+                        _log_progress(counts)
+            except KeyboardInterrupt:
+                advice = "; to resume, run the same command with --resume" if output and counts["lines"] else ""
+                log_message(f"stopped after line {counts['lines']:,}{advice}")
+                raise typer.Exit(130) from None
+            if output:
+                output.finish()
+        log_message(_format_summary(counts))
+        if not counts["pairs"]:
+            raise UserError(
+                "no pairs were written; check that the model is trained and the text is in its source language"
+            )
+
+    def _open_output(self) -> ResumableFile | nullcontext[None]:
+        """Open the output file, new or resumed; None for standard output."""
+        if self.out is None:
+            return nullcontext(None)
+        runs = [Run(folder.resolve()) for folder in self.folders]
+        checkpoints = [str(run.checkpoint_folder(run.find_best_step())) for run in runs]
+        job = {"models": checkpoints, "options": asdict(self.translation_options)}
+        output = ResumableFile(self.out, self.provenance | job)
+        return output.resume() if self.resume else output.start_new()
+
+
+def _skip_finished(sources: Iterator[str], source_column: int, output: ResumableFile) -> None:
+    """Skip finished sources, and check that the written pairs have them in `source_column`."""
+    num_read, lines, rows = 0, output.counts["lines"], output.iterate_rows()
+    row = next(rows, None)
+    for source in islice(sources, lines):
+        num_read += 1
+        column = [source.translate(TSV_WHITESPACE)]
+        while row is not None and row.split("\t")[source_column : source_column + 1] == column:
+            row = next(rows, None)
+    if num_read < lines:
+        raise UserError(f"{output.out} has reached line {lines:,}, but the input has only {num_read:,} lines")
+    if row is not None:
+        raise UserError(
+            f"{output.out} was started with other text, or in the other direction: {short_repr(row)} does not come "
+            f"from the first {lines:,} lines of the input; remove {output.partial_path} and {output.state_path} to "
+            f"start again"
+        )
+
+
+def _iterate_translated_chunks(
+    pairs: Iterator[Pair], translate_chunks: TranslateChunks
+) -> Iterator[tuple[list[Pair], list[Translation]]]:
+    """Yield chunks of pairs with the translations of their sources; an engine may read several chunks ahead."""
+    pending: deque[list[Pair]] = deque()
+
+    def iterate_texts() -> Iterator[list[str]]:
+        for chunk in iterate_chunks(pairs, LINES_PER_CHUNK):
+            pending.append(chunk)
+            yield [pair.source for pair in chunk]
+
+    for translations in show_line_progress(translate_chunks(iterate_texts())):
+        yield pending.popleft(), translations
+
+
+def _make_rows(
+    chunk: Sequence[Pair], translations: Sequence[Translation], make_pairs: PairMaker, counts: Counter[str]
+) -> list[str]:
+    """Return the new pairs as lines of TSV; count blank lines, and lines without a complete and non-empty translation.
+
+    `make_pairs` gets the usable translations, the best first.
+    """
+    rows: list[str] = []
+    for pair, translation in zip(chunk, translations, strict=True):
+        if not pair.source.strip():
+            counts[BLANK_LINES] += 1
+            continue
+        candidates = (translation, *translation.alternatives)
+        texts = [candidate.text for candidate in candidates if candidate.ended and candidate.text.strip()]
+        if not texts:
+            counts[EMPTY_TRANSLATIONS if translation.ended else TRUNCATED_TRANSLATIONS] += 1
+        rows += ["\t".join(side.translate(TSV_WHITESPACE) for side in sides) for sides in make_pairs(pair, texts)]
+    return rows
+
+
+def _log_progress(counts: Counter[str]) -> None:
+    """Log the progress from time to time if there is no terminal."""
+    if not is_terminal() and counts["lines"] % (CHUNKS_PER_LOG_LINE * LINES_PER_CHUNK) == 0:
+        log_message(f"line {counts['lines']:,}, {counts['pairs']:,} pairs")
+
+
+def _format_summary(counts: Counter[str]) -> str:
+    """Return a sentence with the number of pairs, and of skipped lines by reason."""
+    reasons = (BLANK_LINES, TRUNCATED_TRANSLATIONS, EMPTY_TRANSLATIONS)
+    skipped = ", ".join(f"{counts[reason]:,} {reason}" for reason in reasons if counts[reason])
+    return f"{counts['pairs']:,} pairs of {counts['lines']:,} lines" + (f"; skipped: {skipped}" if skipped else "")
+
 
 SEARCH_OPTIONS = ("length_penalty", "max_length", "no_repeat")
 SAMPLING_OPTIONS = ("sample", "temperature", "top_k", "top_p", "seed")

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from regard.console import make_progress_bar
-from regard.data.readers.text import decode_line, iterate_lines
+from regard.data.readers.text import STANDARD_INPUT, decode_line, iterate_lines
 from regard.errors import UserError
 
-STANDARD_INPUT = Path("-")
 T = TypeVar("T")
 BOM = b"\xef\xbb\xbf"
 

@@ -1,4 +1,4 @@
-"""`regard train` and `regard recipes`: train a model, and list and print the recipes."""
+"""`regard train`, `regard demo` and `regard recipes`: train a model, and list and print the recipes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typer.core import TyperCommand
 
 from regard.console import log_message
 from regard.data.readers.dispatch import is_bilingual_file
-from regard.errors import UserError
+from regard.errors import UserError, format_suggestion
 from regard.recipes.recipe import (
+    DEFAULT_TASK,
     SECTIONS,
     describe_recipe,
     get_task_name,
@@ -145,6 +146,34 @@ def _suggest_learning_rate(
         width = round(40 * (result.loss - lowest) / max(1e-9, highest - lowest))
         typer.echo(f"{result.rate:9.1e}  {result.loss:8.3f}  {'█' * width}")
     typer.echo(f"the loss falls fastest at about training.learning_rate={suggest_learning_rate(results):.1g}")
+
+
+def demo(
+    recipe: Annotated[
+        str | None, Option(help="Recipe to train; `regard recipes` lists them. Default: one that suits the task.")
+    ] = None,
+    task: Annotated[
+        str | None, Option(help="Task, such as translate, tag or classify; default: that of the recipe.")
+    ] = None,
+    out: Annotated[Path | None, Option(help="Folder of the run; default: runs/demo or runs/demo-TASK.")] = None,
+) -> None:
+    """Train a small model on synthetic data in minutes, and show its predictions and attention.
+
+    Example: regard demo --recipe bahdanau2015 --out runs/bahdanau
+    """
+    from regard.demo import run_demo
+    from regard.tasks import TASKS
+
+    if task is not None and task not in TASKS:
+        raise UserError(f"unknown task {task!r}{format_suggestion(task, TASKS)}")
+    recipe_task = get_task_name(read_recipe(recipe)) if recipe else None
+    if recipe_task and task and recipe_task != task:
+        raise UserError(f"the recipe {recipe} is for the task {recipe_task}, not {task}")
+    task = recipe_task or task or DEFAULT_TASK
+    recipe = recipe or TASKS[task].demo_recipe
+    out = out or Path("runs") / ("demo" if task == DEFAULT_TASK else f"demo-{task}")
+    with print_resume_command_on_interrupt(f"regard demo --recipe {recipe} --out {out}"):
+        typer.echo(run_demo(recipe, out).text)
 
 
 def recipes(

@@ -1,4 +1,4 @@
-"""`regard translate`: translate text line by line, or a document."""
+"""`regard translate`: translate text line by line, or a document; `regard predict` for models of other tasks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from typer import Argument, Option
 
 from regard.cli.options import (
@@ -21,11 +22,19 @@ from regard.cli.options import (
     resolve_languages,
     split_runs,
 )
-from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks, read_line_chunks
+from regard.cli.stdio import (
+    exit_on_broken_pipe,
+    iterate_available_chunks,
+    iterate_chunks,
+    iterate_stdin_lines,
+    read_line_chunks,
+    restore_default_sigpipe,
+)
 from regard.console import log_message, make_progress_bar
-from regard.data.readers.text import DECOMPRESSORS, format_pharaoh
+from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_pharaoh
 from regard.errors import UserError
 from regard.paths import format_json
+from regard.runs import Run
 
 if TYPE_CHECKING:
     from regard.translate import Translation
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
 
 
 LINES_PER_CHUNK = 512  # lines that are sorted by length together
+INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 
 
 @expand_options
@@ -264,3 +274,28 @@ def write_translated_document(
 
     sys.stdout.buffer.write(translate_document(path.name, content, translate_texts, warn=warn, languages=languages))
     sys.stdout.buffer.flush()
+
+
+def predict(
+    run: Annotated[Path, Argument(help="A run of any task but translation.")],
+    file: Annotated[Path, Argument(help="Input file; default: standard input.")] = Path("-"),
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object per input, with the attention.")] = False,
+) -> None:
+    """Print a prediction for each input as it arrives: tags, a label, an answer, a caption or numbers.
+
+    Example: echo "a film that nobody should miss" | regard predict runs/mine --json
+    """
+    from regard.tasks import get_task
+
+    task = get_task(Run(run).read_config())
+    if task.command != "predict":
+        raise UserError(f"{run} {task.verb}; use: regard {task.command} {run} FILE")
+    predictor = task.load(run)
+    restore_default_sigpipe()
+    if file == STANDARD_INPUT:
+        chunks = iterate_available_chunks(predictor.parse_lines(iterate_stdin_lines()), INPUTS_PER_CHUNK)
+    else:
+        chunks = iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
+    for inputs in chunks:
+        for prediction in predictor.predict(inputs):
+            typer.echo(format_json(prediction.to_dict()) if as_json else prediction.to_text())

@@ -19,9 +19,8 @@ from support.commands import Command, environment
 from support.files import write_jsonl
 from support.training import corpus_files
 
-from regard.cli import translated_pairs
-from regard.cli.back_translate import back_translate, distill
-from regard.cli.translated_pairs import ResumableFile
+from regard.cli import back_translate as translated_pairs
+from regard.cli.back_translate import ResumableFile, back_translate, distill
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.evaluate import find_nearest_translation
@@ -143,9 +142,9 @@ def test_nearest_chooses_the_hypothesis_with_the_best_bleu(run: Run, corpus: Pat
 
 RUN_UNTIL_SIGNAL = """
 import os, signal, sys
-from regard.cli import app, translated_pairs
-from regard.cli.translated_pairs import ResumableFile
-translated_pairs.LINES_PER_CHUNK = {batch_size}
+from regard.cli import app, back_translate
+from regard.cli.back_translate import ResumableFile
+back_translate.LINES_PER_CHUNK = {batch_size}
 write, left = ResumableFile.write, [{batches} + 1]
 def write_or_stop(self, lines, tally):
     if left[0] == 0:
@@ -204,16 +203,16 @@ def test_resume_after_a_signal_is_identical_to_an_uninterrupted_run(
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, command: Callable[[], None], batches: int = 2) -> None:
     """Press Ctrl-C after some batches, while the next one is written."""
-    real = translated_pairs.ResumableFile.write
+    real = ResumableFile.write
 
-    def write_or_interrupt(self: translated_pairs.ResumableFile, lines: Sequence[str], tally: Counter[str]) -> None:
+    def write_or_interrupt(self: ResumableFile, lines: Sequence[str], tally: Counter[str]) -> None:
         if tally["lines"] > batches * BATCH_SIZE:
             self.file.write(b"half a li")
             raise KeyboardInterrupt
         real(self, lines, tally)
 
     with monkeypatch.context() as patched:
-        patched.setattr(translated_pairs.ResumableFile, "write", write_or_interrupt)
+        patched.setattr(ResumableFile, "write", write_or_interrupt)
         with pytest.raises(typer.Exit) as caught:
             command()
     assert caught.value.exit_code == 130
