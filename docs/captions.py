@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from regard import load
-from regard.plot import plot_attention_overlay, write_figure
+from regard.plot.attention_overlay import plot_attention_overlay
+from regard.plot.heatmap import write_figure
 from regard.runs import Run
 from regard.tasks.captioning import image_files
 

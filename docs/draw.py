@@ -9,7 +9,7 @@ from typing import Any
 import toys
 
 import regard
-from regard.plot import plot_heatmap, write_figure
+from regard.plot.heatmap import plot_heatmap, write_figure
 
 DOCS = Path(__file__).parent
 RUNS = DOCS.parent / "runs" / "learn"

@@ -21,7 +21,8 @@ from regard.nn import (
     StructuredSelfAttention,
     prefix_mask,
 )
-from regard.plot import WeightedWords, plot_weighted_words, write_figure
+from regard.plot.attention_overlay import WeightedWords, plot_weighted_words
+from regard.plot.heatmap import write_figure
 from regard.synthetic.translation import generate_corpus
 
 SIZE, BATCH, BLANK = 48, 32, "____"

@@ -18,7 +18,7 @@ from support.training import TINY
 from regard.demo import PredictionDemo, format_next_steps, run_demo
 from regard.errors import UserError
 from regard.models import build
-from regard.plot import WeightedWords
+from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words

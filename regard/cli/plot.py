@@ -67,31 +67,32 @@ def plot(
 
 def _plot_sentence(translator: Translator, translation: Translation, out: Path, heads: bool, steps: bool) -> None:
     """Draw one translation as a heat map, as steps, as heads or as an animation."""
-    from regard import plot
+    from regard.plot import heatmap
     from regard.translate.inspection import compute_attention_by_head, trace_decoding
 
     source_ids, target_ids = translator.encode_pair(translation.source, translation.text)
     if out.suffix.lower() == ".gif":
         steps_of_decoding = trace_decoding(translator, source_ids, target_ids)
-        plot.write_decoding_animation(steps_of_decoding, translation.source_tokens, out)
+        heatmap.write_decoding_animation(steps_of_decoding, translation.source_tokens, out)
         return
     if heads:
         attentions = compute_attention_by_head(translator, source_ids, target_ids)
         if not attentions:
             raise UserError("this model has a single attention; leave out --heads")
         target = translator.tokenizers.target.convert_ids_to_tokens(target_ids)
-        plot.write_figure(plot.plot_heatmaps(attentions, translation.source_tokens, target), out)
+        heatmap.write_figure(heatmap.plot_heatmaps(attentions, translation.source_tokens, target), out)
         return
     assert translation.attention is not None
-    draw = plot.plot_decoding_steps if steps else plot.plot_heatmap
-    plot.write_figure(draw(translation.attention, translation.source_tokens, translation.tokens), out)
+    draw = heatmap.plot_decoding_steps if steps else heatmap.plot_heatmap
+    heatmap.write_figure(draw(translation.attention, translation.source_tokens, translation.tokens), out)
 
 
 def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
     """Draw the BLEU of each run on a test set, by source length."""
-    from regard import plot
     from regard.evaluate import bleu_by_length
     from regard.evaluate.translation_metrics import warn_about_bleu
+    from regard.plot import charts
+    from regard.plot.heatmap import write_figure
     from regard.translate import load
 
     runs, files = split_runs(paths)
@@ -104,5 +105,5 @@ def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | 
         systems[str(run)] = bleu_by_length(sources, hypotheses, references)
         for group in systems[str(run)]:
             typer.echo(f"{run}  {group.words} words: {group.bleu:.1f} ({group.pairs:,} pairs)")
-    plot.write_figure(plot.plot_bleu_by_length(systems), out)
+    write_figure(charts.plot_bleu_by_length(systems), out)
     typer.echo(str(out))

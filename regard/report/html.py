@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from regard.evaluate import LengthGroup
 from regard.models.hypothesis import Floats
-from regard.plot import AttentionOverlay, PredictedSeries
+from regard.plot.attention_overlay import AttentionOverlay
+from regard.plot.charts import PredictedSeries
 from regard.runs import Run
 from regard.tasks.base import DevExample, Prediction
 from regard.translate import Translation

@@ -9,7 +9,8 @@ from typing import Any
 from regard.evaluate import LengthGroup, bleu_by_length
 from regard.evaluate.translation_metrics import choose_selection_metric
 from regard.models.hypothesis import Floats
-from regard.plot import plot_heatmap, plot_predicted_series, write_figure
+from regard.plot.charts import plot_predicted_series
+from regard.plot.heatmap import plot_heatmap, write_figure
 from regard.recipes.recipe import RunConfig
 from regard.report.html import (
     HEATMAP_CAPTION,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.paths import format_json
-from regard.plot import plot_bars, plot_curves, write_figure
+from regard.plot.charts import plot_bars, plot_curves
+from regard.plot.heatmap import write_figure
 from regard.report import format_html_document, load_macros
 from regard.reproduce.experiment import Chart, ClaimOrigin, Experiment, MetricValues, find_metric
 from regard.reproduce.experiments import EXPERIMENTS

@@ -34,14 +34,8 @@ from regard.data.dataset import Indices, TrainingDataset
 from regard.data.readers.text import Pair
 from regard.data.split import choose_dev_hashes, hash_source
 from regard.errors import UserError
-from regard.plot import (
-    AttentionOverlay,
-    PredictedSeries,
-    WeightedWords,
-    plot_attention_overlay,
-    plot_predicted_series,
-    plot_weighted_words,
-)
+from regard.plot.attention_overlay import AttentionOverlay, WeightedWords, plot_attention_overlay, plot_weighted_words
+from regard.plot.charts import PredictedSeries, plot_predicted_series
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run, choose_inference_device
 from regard.synthetic.corpus import SyntheticCorpus

@@ -33,7 +33,7 @@ from regard.models.classifier import ClassifierSettings
 from regard.models.hypothesis import Floats
 from regard.models.plugins import import_plugins
 from regard.models.registry import MODELS
-from regard.plot import WeightedWords
+from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.synthetic.classification import write_classification_corpus

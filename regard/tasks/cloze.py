@@ -37,7 +37,7 @@ from regard.data.readers.cloze import (
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
-from regard.plot import WeightedWords
+from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import UNK

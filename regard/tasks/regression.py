@@ -21,7 +21,7 @@ from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_serie
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
-from regard.plot import PredictedSeries
+from regard.plot.charts import PredictedSeries
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.synthetic.corpus import SyntheticCorpus

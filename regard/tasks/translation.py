@@ -22,7 +22,7 @@ from regard.errors import UserError
 from regard.evaluate import read_gold_alignments
 from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts
 from regard.models import Seq2Seq
-from regard.plot import plot_heatmap
+from regard.plot.heatmap import plot_heatmap
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.search import Hypothesis, search

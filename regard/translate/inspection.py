@@ -18,7 +18,7 @@ from regard.evaluate import GoldAlignment, Link, compute_alignment_score
 from regard.models import AlignmentHead, Seq2Seq
 from regard.models.hypothesis import Floats
 from regard.nn import Attended
-from regard.plot import DecodingStep
+from regard.plot.heatmap import DecodingStep
 from regard.special_tokens import BOS
 from regard.tokenizers.tokenizer import Tokenizers
 from regard.translate.backends.torch import split_by_length

@@ -14,17 +14,15 @@ from PIL import Image
 
 from regard.errors import UserError
 from regard.evaluate import LengthGroup
-from regard.plot import (
+from regard.plot import matplotlib_figure
+from regard.plot.attention_overlay import WeightedWords, plot_weighted_words
+from regard.plot.charts import plot_bleu_by_length, plot_curves
+from regard.plot.heatmap import (
     DecodingStep,
-    WeightedWords,
     format_alignment_matrix,
-    matplotlib_figure,
-    plot_bleu_by_length,
-    plot_curves,
     plot_decoding_steps,
     plot_heatmap,
     plot_heatmaps,
-    plot_weighted_words,
     write_decoding_animation,
     write_figure,
 )

@@ -26,7 +26,7 @@ import regard
 from regard.config import parse_settings
 from regard.errors import UserError
 from regard.evaluate import bleu, chrf
-from regard.plot import AttentionOverlay, plot_attention_overlay
+from regard.plot.attention_overlay import AttentionOverlay, plot_attention_overlay
 from regard.report.html import format_overlay
 from regard.runs import Run
 from regard.special_tokens import BOS, EOS

@@ -25,7 +25,7 @@ from regard.evaluate.translation_metrics import (
 )
 from regard.models import Seq2Seq
 from regard.models.hypothesis import Floats
-from regard.plot import AttentionOverlay, WeightedWords
+from regard.plot.attention_overlay import AttentionOverlay, WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.search import Hypothesis, search
