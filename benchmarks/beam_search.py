@@ -24,7 +24,7 @@ from regard.models.hypothesis import Scorer
 from regard.recipes.recipe import read_recipe
 from regard.search import Hypothesis, search
 from regard.special_tokens import BOS, EOS, PAD
-from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
+from regard.synthetic.corpora import CORPUS_WORDS, SyntheticCorpus
 from regard.synthetic.translation import write_translation_corpus
 from regard.training import train
 from regard.translate import Translator, load
@@ -53,7 +53,7 @@ def train_small_model(recipe: str, corpus: Path, out: Path) -> Translator:
     """Train a model of the demo's size long enough that it ends its sentences."""
     files = {name: [corpus / f"{name}.{side}" for side in ("en", "de")] for name in ("train", "dev")}
     quick = {"training.steps": 150, "training.validate_every": 150, "training.checkpoint_every": 150}
-    overrides = SyntheticCorpus((), (), (), **load_corpus_words()["translation"]).select_overrides(read_recipe(recipe))
+    overrides = SyntheticCorpus((), (), (), **CORPUS_WORDS["translation"]).select_overrides(read_recipe(recipe))
     train(recipe, files["train"], out, dev=files["dev"], **{**overrides, **quick})
     return load(out)
 

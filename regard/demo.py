@@ -23,7 +23,7 @@ from regard.recipes.recipe import read_recipe
 from regard.report import ReportSample, compute_head_attention, write_heatmap, write_report, write_translation_page
 from regard.runs import Run
 from regard.runs.run import summarize_run
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpora import SyntheticCorpus
 from regard.tasks import get_task
 from regard.tasks.base import DevExample, Prediction, Task
 from regard.training import train

@@ -21,7 +21,7 @@ from regard.models import build
 from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
 from regard.runs import Run
-from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
+from regard.synthetic.corpora import CORPUS_WORDS, SyntheticCorpus
 from regard.tasks import TASKS, get_task
 from regard.tasks.base import DevExample, Prediction
 
@@ -49,7 +49,7 @@ def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def select_overrides(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the overrides with which the demo of translation trains a recipe."""
-    return SyntheticCorpus((), (), (), **load_corpus_words()["translation"]).select_overrides(dict(recipe))
+    return SyntheticCorpus((), (), (), **CORPUS_WORDS["translation"]).select_overrides(dict(recipe))
 
 
 def test_demo_writes_results_report_and_heat_map(tmp_path: Path, regard: Command) -> None:

@@ -17,7 +17,7 @@ from regard import load, train
 from regard.demo import run_demo
 from regard.recipes.recipe import read_recipe
 from regard.runs import Run
-from regard.synthetic.classification import write_classification_corpus
+from regard.synthetic.corpora import write_classification_corpus
 
 pytestmark = pytest.mark.learn
 

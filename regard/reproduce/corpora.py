@@ -20,9 +20,8 @@ from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.paths import create_folder_atomically
+from regard.synthetic.corpora import write_regression_corpus, write_tagging_corpus
 from regard.synthetic.grammar.sentences import AlignedPair
-from regard.synthetic.regression import write_regression_corpus
-from regard.synthetic.tagging import write_tagging_corpus
 from regard.synthetic.translation import generate_corpus, write_aligned_pairs
 
 TITLES = "Mr Mrs Ms Dr St Hon hon No M MM Mme".replace(" ", "|")

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words, write_splits
+from regard.synthetic.corpora import CORPUS_WORDS, SyntheticCorpus, write_splits
 
 _Pixels = npt.NDArray[np.uint8]
 _Reals = npt.NDArray[np.float64]
 
 GRID_SIDE, CELL_PIXELS = 4, 8  # cells per side of a scene, pixels per side of a cell
 _HELD_OUT_INTERVAL = 5  # one in five combinations of objects is held out
-COLOURS: dict[str, tuple[int, int, int]] = load_corpus_words()["captioning"]["colours"]
+COLOURS: dict[str, tuple[int, int, int]] = CORPUS_WORDS["captioning"]["colours"]
 _SHAPES: dict[str, Callable[[_Reals, _Reals], npt.NDArray[np.bool_]]] = {  # functions of coordinates from -1 to 1
     "circle": lambda x, y: x**2 + y**2 <= 1,
     "square": lambda x, y: np.maximum(np.abs(x), np.abs(y)) <= 1,

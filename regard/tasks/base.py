@@ -38,7 +38,7 @@ from regard.plot.attention_overlay import AttentionOverlay, WeightedWords, plot_
 from regard.plot.charts import PredictedSeries, plot_predicted_series
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run, choose_inference_device
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpora import SyntheticCorpus
 from regard.tasks.batched_inference import map_batches_in_order
 
 if TYPE_CHECKING:

@@ -36,8 +36,7 @@ from regard.models.registry import MODELS
 from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
-from regard.synthetic.classification import write_classification_corpus
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpora import SyntheticCorpus, write_classification_corpus
 from regard.tasks.base import (
     DevExample,
     InMemoryTask,

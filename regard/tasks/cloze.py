@@ -41,8 +41,7 @@ from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import UNK
-from regard.synthetic.cloze import write_cloze_corpus
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpora import SyntheticCorpus, write_cloze_corpus
 from regard.tasks.base import (
     DevExample,
     InMemoryTask,

@@ -24,8 +24,7 @@ from regard.errors import UserError, short_repr
 from regard.plot.charts import PredictedSeries
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
-from regard.synthetic.corpus import SyntheticCorpus
-from regard.synthetic.regression import write_regression_corpus
+from regard.synthetic.corpora import SyntheticCorpus, write_regression_corpus
 from regard.tasks.base import (
     DevExample,
     InMemoryTask,

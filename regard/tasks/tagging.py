@@ -28,8 +28,7 @@ from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import PAD
-from regard.synthetic.corpus import SyntheticCorpus
-from regard.synthetic.tagging import write_tagging_corpus
+from regard.synthetic.corpora import SyntheticCorpus, write_tagging_corpus
 from regard.tasks.base import (
     DevExample,
     InMemoryTask,

@@ -27,7 +27,7 @@ from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.search import Hypothesis, search
 from regard.special_tokens import EOS, PAD, SPECIAL_TOKENS
-from regard.synthetic.corpus import SyntheticCorpus, load_corpus_words
+from regard.synthetic.corpora import CORPUS_WORDS, SyntheticCorpus
 from regard.synthetic.translation import write_translation_corpus
 from regard.tasks.base import (
     SAMPLES,
@@ -258,4 +258,4 @@ class TranslationTask(Task):
             f"corpus in {folder}: {counts['train']:,} pairs to train on, {counts['dev']:,} dev, {counts['test']:,} test"
         )
         train, dev, test = ([folder / f"{name}.{side}" for side in ("en", "de")] for name in counts)
-        return SyntheticCorpus(train, dev, test, **load_corpus_words()["translation"])
+        return SyntheticCorpus(train, dev, test, **CORPUS_WORDS["translation"])

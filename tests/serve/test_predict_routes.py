@@ -26,7 +26,7 @@ from regard.api import load
 from regard.recipes.recipe import read_recipe
 from regard.runs import Run
 from regard.serve.settings import Settings
-from regard.synthetic.corpus import load_corpus_words
+from regard.synthetic.corpora import CORPUS_WORDS
 from regard.tasks import TASKS
 from regard.training import train
 
@@ -90,7 +90,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         assert write_corpus is not None
         with pytest.MonkeyPatch.context() as patch:
             for split, size in {"train": 300, "dev": 20, "test": 1}.items():
-                patch.setitem(load_corpus_words()[CORPORA[task]]["sizes"], split, size)
+                patch.setitem(CORPUS_WORDS[CORPORA[task]]["sizes"], split, size)
             corpus = write_corpus(folder / "data")
         changes = {**corpus.select_overrides(read_recipe(recipe)), **SHORT_TRAINING}
         made[task] = train(recipe, corpus.train, folder / task, dev=corpus.dev, **changes)

@@ -13,7 +13,7 @@ import torch
 from regard.errors import UserError
 from regard.recipes.recipe import override, read_recipe
 from regard.runs import Run, checkpoint
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpora import SyntheticCorpus
 from regard.tasks import TASKS
 from regard.tasks.base import PreparedRun
 from regard.training import train

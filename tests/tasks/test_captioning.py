@@ -41,7 +41,7 @@ from regard.synthetic.captioning import (
     write_captioning_corpus,
 )
 from regard.synthetic.captioning import make_caption_line as caption_of
-from regard.synthetic.corpus import load_corpus_words
+from regard.synthetic.corpora import CORPUS_WORDS
 from regard.tasks import TASKS
 from regard.tasks.captioning import image_files
 from regard.tasks.captioning.dataset import (
@@ -57,7 +57,7 @@ from regard.tokenizers.tokenizer import VocabularySettings
 from regard.tokenizers.words import WordTokenizer
 from regard.training import train
 
-SPLIT_SIZES: dict[str, int] = load_corpus_words()["captioning"]["sizes"]
+SPLIT_SIZES: dict[str, int] = CORPUS_WORDS["captioning"]["sizes"]
 EYE = ImagePreprocessor(image=8, patch=4, max_side=16)
 RECIPES = ("xu2015-soft-caption", "xu2015-hard-caption")
 SMALL: dict[str, Any] = {
@@ -410,7 +410,7 @@ def test_synthetic_corpus_depends_on_the_seed(
     for name, count in splits.items():
         monkeypatch.setitem(SPLIT_SIZES, name, count)
     first = tasks.assert_synthetic_corpus_depends_on_seed(write_captioning_corpus, tmp_path, *RECIPES)
-    assert first.overrides == load_corpus_words()["captioning"]["overrides"]
+    assert first.overrides == CORPUS_WORDS["captioning"]["overrides"]
     assert {name: len(read_jsonl(tmp_path / "first" / f"{name}.jsonl")) for name in splits} == splits
 
 

@@ -36,7 +36,7 @@ from regard.models.registry import MODELS
 from regard.recipes.recipe import read_recipe as recipe_of
 from regard.report import write_report
 from regard.runs import Run
-from regard.synthetic.classification import (
+from regard.synthetic.corpora import (
     NEGATIVE_ADJECTIVES,
     POSITIVE_ADJECTIVES,
     write_classification_corpus,

@@ -40,9 +40,8 @@ from regard.models import build
 from regard.nn import prefix_mask
 from regard.runs import Run
 from regard.special_tokens import PAD, UNK
-from regard.synthetic.cloze import PEOPLE, THINGS, write_cloze_corpus
-from regard.synthetic.cloze import make_cloze_question as make_story
-from regard.synthetic.corpus import load_corpus_words
+from regard.synthetic.corpora import CORPUS_WORDS, PEOPLE, THINGS, write_cloze_corpus
+from regard.synthetic.corpora import make_cloze_question as make_story
 from regard.tasks.base import Split, Validator
 from regard.tasks.cloze import (
     ClozeBatch,
@@ -59,7 +58,7 @@ from regard.tasks.cloze import (
 from regard.tokenizers.words import WordTokenizer
 from regard.training import train
 
-SPLIT_SIZES: dict[str, int] = load_corpus_words()["cloze"]["sizes"]
+SPLIT_SIZES: dict[str, int] = CORPUS_WORDS["cloze"]["sizes"]
 STORY = "1 Anna has a red lamp .\n2 Ben has a blue cup .\n"
 QUESTION = {"document": "Anna has a red lamp.\nBen has a blue cup.", "query": "Ben has a blue XXXXX."}
 CBT = f"{STORY}3 Ben has a blue XXXXX .\tcup\t\tlamp|cup|tree\n\n{STORY}3 XXXXX has a red lamp .\tAnna\t\tBen|Anna\n\n"

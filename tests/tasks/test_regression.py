@@ -29,7 +29,7 @@ from regard.errors import UserError
 from regard.models import build
 from regard.models.schuster1997 import Regressor
 from regard.runs import Run
-from regard.synthetic.regression import compute_target, write_regression_corpus
+from regard.synthetic.corpora import compute_target, write_regression_corpus
 from regard.tasks.base import Split, Validator
 from regard.tasks.regression import (
     MAX_DEVIATIONS,

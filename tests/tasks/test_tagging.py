@@ -29,7 +29,7 @@ from regard.errors import UserError
 from regard.models import build
 from regard.runs import Run
 from regard.special_tokens import PAD
-from regard.synthetic.tagging import TIME_WORDS, make_tagged_sentence, write_tagging_corpus
+from regard.synthetic.corpora import TIME_WORDS, make_tagged_sentence, write_tagging_corpus
 from regard.tasks.base import Split, Validator
 from regard.tasks.tagging import (
     TagDataSettings,

@@ -30,7 +30,7 @@ from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.search import Hypothesis, search
 from regard.synthetic.captioning import write_captioning_corpus
-from regard.synthetic.corpus import SyntheticCorpus
+from regard.synthetic.corpora import SyntheticCorpus
 from regard.tasks.base import (
     SAMPLES,
     DevExample,

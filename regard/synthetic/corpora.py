@@ -1,0 +1,278 @@
+"""Synthetic corpora of the tasks, except for translation and captioning, and recipe overrides for small models.
+
+The words of the corpora and the overrides are in `corpora.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.data.readers.conll import TaggedSentence
+from regard.paths import read_package_yaml
+from regard.recipes.recipe import Recipe
+
+# Words, sizes and recipe overrides of each task's corpus.
+CORPUS_WORDS: dict[str, dict[str, Any]] = read_package_yaml("regard.synthetic", "corpora.yaml")
+
+
+class SyntheticCorpus(NamedTuple):
+    """Files of a synthetic corpus, and recipe overrides for a small model."""
+
+    train: Sequence[Path]
+    dev: Sequence[Path]
+    test: Sequence[Path]
+    overrides: Mapping[str, Any]  # dotted keys; not every recipe of the task has all of them
+    overrides_by_kind: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # further ones, by `model.kind`
+
+    def select_overrides(self, recipe: Recipe) -> dict[str, Any]:
+        """Return the overrides whose keys the recipe has."""
+        overrides = {**self.overrides, **self.overrides_by_kind.get(recipe["model"]["kind"], {})}
+        dotted = {key: key.split(".", 1) for key in overrides}
+        return {key: overrides[key] for key, (section, name) in dotted.items() if name in recipe[section]}
+
+
+def write_splits(folder: Path, task: str, suffix: str, make_text: Callable[[str, int], str]) -> SyntheticCorpus:
+    """Write `train`, `dev` and `test` of a task, each with the text that `make_text(name, size)` returns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = CORPUS_WORDS[task]
+    paths = {name: folder / f"{name}{suffix}" for name in words["sizes"]}
+    for name, size in words["sizes"].items():
+        paths[name].write_text(make_text(name, size), encoding="utf-8")
+    return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], words["overrides"])
+
+
+def write_distinct_splits(folder: Path, task: str, suffix: str, draw: Callable[[], str]) -> SyntheticCorpus:
+    """Write `train`, `dev` and `test` of a task, without repeated examples."""
+    seen: set[str] = set()
+
+    def draw_new() -> str:
+        while (example := draw()) in seen:
+            pass
+        seen.add(example)
+        return example
+
+    return write_splits(folder, task, suffix, lambda _, size: "".join(draw_new() for _ in range(size)))
+
+
+# Tagging: the tag of a verb depends on an earlier word and on the final punctuation mark.
+
+_TAGGING = CORPUS_WORDS["tagging"]
+TIME_WORDS: dict[str, str] = _TAGGING["time_words"]  # the first word of a sentence determines the tense of its verbs
+_FINAL_MARKS: dict[str, str] = _TAGGING["final_marks"]
+
+
+def write_tagging_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
+    """Write `train.conll`, `dev.conll` and `test.conll`, without repeated sentences."""
+    random = Random(seed)
+    return write_distinct_splits(folder, "tagging", ".conll", lambda: _draw_sentence_columns(random))
+
+
+def make_tagged_sentence(random: Random) -> TaggedSentence:
+    """Draw a sentence of one or two clauses with one time word and one final mark."""
+    time_word, mark = random.choice(sorted(TIME_WORDS)), random.choice(sorted(_FINAL_MARKS))
+    words = [(time_word, "TIME")]
+    for index in range(random.choice((1, 2))):
+        words += [("and", "AND")] * (index > 0)
+        words += [
+            (random.choice(_TAGGING["subjects"]), "WHO"),
+            (random.choice(_TAGGING["verbs"]), f"{TIME_WORDS[time_word]}-{_FINAL_MARKS[mark]}"),
+        ]
+        words += [("the", "THE"), *_make_noun_phrase(random)]
+        if random.random() < 0.2:
+            words += [
+                (random.choice(_TAGGING["prepositions"]), "WHERE"),
+                ("the", "THE"),
+                *_make_noun_phrase(random),
+            ]
+    words.append((mark, "MARK"))
+    return TaggedSentence(tuple((word,) for word, _ in words), tuple(label for _, label in words))
+
+
+def _make_noun_phrase(random: Random) -> list[tuple[str, str]]:
+    """Draw a noun, with or without an adjective."""
+    adjectives = [(random.choice(_TAGGING["adjectives"]), "LIKE")] * random.choice((0, 0, 1))
+    return [*adjectives, (random.choice(_TAGGING["nouns"]), "WHAT")]
+
+
+def _draw_sentence_columns(random: Random) -> str:
+    """Draw a sentence as a line for each word and a blank line after them."""
+    sentence = make_tagged_sentence(random)
+    return "".join(f"{row[0]} {label}\n" for row, label in zip(*sentence, strict=True)) + "\n"
+
+
+# Classification: reports of visits, labelled by the one sentence with the writer's opinion. Sentences with opinions of
+# other people do not affect the label.
+
+_REPORTS = CORPUS_WORDS["classification"]
+POSITIVE_ADJECTIVES: Sequence[str] = _REPORTS["positive"]
+NEGATIVE_ADJECTIVES: Sequence[str] = _REPORTS["negative"]
+
+
+def write_classification_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
+    """Write `train.tsv`, `dev.tsv` and `test.tsv`: label, text, and the deciding sentence, which training ignores."""
+    random = Random(seed)
+    return write_distinct_splits(folder, "classification", ".tsv", lambda: _make_report_line(random))
+
+
+def _make_report_line(random: Random) -> str:
+    """Draw a report: neutral sentences, opinions of one or two other people, and the opinion of the writer."""
+    place = random.choice(_REPORTS["sights"])
+    label = random.choice(("liked", "disliked", "undecided"))
+    deciding = _capitalize_sentence(_make_opinion(random, label, place))
+    opinions_of_others = [_make_opinion_of_others(random, place) for _ in range(random.randint(1, 2))]
+    neutral = [text.format(place=place) for text in random.sample(_REPORTS["neutral_sentences"], random.randint(1, 3))]
+    sentences = [_capitalize_sentence(text) for text in (*opinions_of_others, *neutral)]
+    random.shuffle(sentences)
+    sentences.insert(random.randrange(len(sentences) + 1), deciding)
+    return f"{label}\t{' '.join(sentences)}\t{deciding}\n"
+
+
+def _make_opinion(random: Random, label: str, noun: str) -> str:
+    """Return the writer's opinion; half of the time as a negation of the opposite."""
+    if label == "undecided":
+        found = f"the {noun} {random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))}"
+        return random.choice((f"I can not say whether I found {found}", f"was {found}, I asked myself"))
+    same, other = POSITIVE_ADJECTIVES, NEGATIVE_ADJECTIVES
+    if label == "disliked":
+        same, other = other, same
+    if random.random() < 0.5:
+        return f"I found the {noun} {random.choice(same)}"
+    return f"I did not find the {noun} {random.choice(other)} at all"
+
+
+def _make_opinion_of_others(random: Random, noun: str) -> str:
+    """Return the opinion of another person, which does not affect the label."""
+    person, word = random.choice(_REPORTS["people"]), random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))
+    return random.choice((f"{person} found the {noun} {word}", f"{person} did not find the {noun} {word} at all"))
+
+
+def _capitalize_sentence(words: str) -> str:
+    """Return a sentence with a capital letter and a full stop."""
+    return words[0].upper() + words[1:] + "."
+
+
+# Cloze: short stories of who did what with which things, and a query with one word left out. One word of the query, a
+# person or a thing, says which lines of the story are meant. It is in the middle of a long sentence: attention from
+# there finds these lines directly, while the last states of the query's encoder are far from it. In some stories
+# several lines are meant, and most of them name the answer: the attention weights of a word that occurs several times
+# have to be summed, and another word occurs in the story about as often.
+
+_STORIES = CORPUS_WORDS["cloze"]
+PEOPLE: Sequence[str] = _STORIES["people"]
+THINGS: Sequence[str] = _STORIES["things"]
+_FACT_COUNT_RANGE = (3, 5)  # minimum and maximum, in a story in which every word occurs once
+_ANSWER_REPEATS = 3  # of the answer, besides one other word, in a story about what somebody did "most of all"
+_REPEATED_STORY_FRACTION = 0.3  # fraction of these stories
+
+
+class _Fact(NamedTuple):
+    """A person and a thing."""
+
+    person: str
+    thing: str
+
+    def format_clause(self, random: Random) -> str:
+        """Return the fact as a clause with a random verb."""
+        return f"{self.person} {random.choice(_STORIES['verbs'])} {self.thing}"
+
+
+class _Story(NamedTuple):
+    """Facts, the one that the query is about, and which of its two words is left out."""
+
+    facts: list[_Fact]
+    query_fact: _Fact
+    blank_index: int  # 0: person, 1: thing
+
+
+def write_cloze_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
+    """Write `train`, `dev` and `test` in the format of the Children's Book Test, without repeated questions."""
+    random = Random(seed)
+    return write_distinct_splits(folder, "cloze", ".txt", lambda: make_cloze_question(random))
+
+
+def make_cloze_question(random: Random) -> str:
+    """Draw a story and its query; candidates are all its words of the blank's kind, and some of the other kind."""
+    blank = random.randrange(2)
+    has_repeats = random.random() < _REPEATED_STORY_FRACTION
+    story = _make_story_with_repeats(random, blank) if has_repeats else _make_story_without_repeats(random, blank)
+    same, others = (sorted({fact[kind] for fact in story.facts}) for kind in (blank, 1 - blank))
+    candidates = [*same, *random.sample(others, min(len(same), len(others)))]
+    random.shuffle(candidates)
+    blanked = _Fact(*("XXXXX" if index == blank else word for index, word in enumerate(story.query_fact)))
+    before, after = (
+        " , ".join(random.sample(_STORIES[name], random.randint(1, 2)))
+        for name in ("opening_clauses", "closing_clauses")
+    )
+    query = f"{before}{' most of all' if has_repeats else ''} {blanked.format_clause(random)} {after} ."
+    lines = [f"{number} {fact.format_clause(random)} .\n" for number, fact in enumerate(story.facts, 1)]
+    return "".join([*lines, f"{len(lines) + 1} {query}\t{story.query_fact[blank]}\t\t{'|'.join(candidates)}\n\n"])
+
+
+def _make_story_without_repeats(random: Random, blank_index: int) -> _Story:
+    """Draw facts that have no word in common."""
+    count = random.randint(*_FACT_COUNT_RANGE)
+    facts = [_Fact(*words) for words in zip(random.sample(PEOPLE, count), random.sample(THINGS, count), strict=True)]
+    return _Story(facts, random.choice(facts), blank_index)
+
+
+def _make_story_with_repeats(random: Random, blank_index: int) -> _Story:
+    """Draw facts about two clue words, each occurring several times with one word and once with another.
+
+    The clues are of one kind; the words that occur with them, three in all, are of the other.
+    """
+    kinds = (PEOPLE, THINGS)
+    clue, other_clue = random.sample(kinds[1 - blank_index], 2)
+    answer, *others = random.sample(kinds[blank_index], 3)
+    other, frequent = random.choice(others), random.choice(others)
+    rare = random.choice([word for word in (answer, *others) if word != frequent])
+    words_by_clue = {clue: (*[answer] * _ANSWER_REPEATS, other), other_clue: (*[frequent] * _ANSWER_REPEATS, rare)}
+    facts = [_make_fact(clue_word, word, blank_index) for clue_word, words in words_by_clue.items() for word in words]
+    random.shuffle(facts)
+    return _Story(facts, _make_fact(clue, answer, blank_index), blank_index)
+
+
+def _make_fact(clue: str, word: str, blank_index: int) -> _Fact:
+    """Build the fact with the queried word at its position."""
+    return _Fact(clue, word) if blank_index else _Fact(word, clue)
+
+
+# Regression: the target at each step is a weighted sum of inputs before and after it. The inputs are random numbers
+# from −1 to 1. The sum is over ten steps before and twenty after, with weights that fall off linearly on both sides, as
+# in the paper's artificial data (Schuster & Paliwal 1997):
+# y_t = Σ_{d=1..10} x_{t-d} (1 − d/10) / 10 + Σ_{d=0..20} x_{t+d} (1 − d/20) / 20. Beyond its ends a series is zeros.
+
+_STEPS_BEFORE, _STEPS_AFTER = 10, 20
+_LENGTH_RANGE = (60, 100)  # minimum and maximum length of a series
+
+
+def write_regression_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
+    """Write `train.txt`, `dev.txt` and `test.txt`, each with a column of inputs and a column of targets."""
+    random = np.random.default_rng(seed)
+
+    def make_text(name: str, size: int) -> str:
+        series = (random.uniform(-1, 1, random.integers(_LENGTH_RANGE[0], _LENGTH_RANGE[1] + 1)) for _ in range(size))
+        return "\n".join(map(_format_series_columns, series))
+
+    return write_splits(folder, "regression", ".txt", make_text)
+
+
+def compute_target(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the weighted sum around each step."""
+    offsets = np.arange(-_STEPS_BEFORE, _STEPS_AFTER + 1)
+    weights = np.where(
+        offsets < 0, (1 + offsets / _STEPS_BEFORE) / _STEPS_BEFORE, (1 - offsets / _STEPS_AFTER) / _STEPS_AFTER
+    )
+    padded = np.concatenate([np.zeros(_STEPS_BEFORE), x, np.zeros(_STEPS_AFTER)])
+    return np.convolve(padded, weights[::-1], "valid")
+
+
+def _format_series_columns(x: npt.NDArray[np.float64]) -> str:
+    """Return a line for each step: input and target."""
+    return "".join(f"{value:.6f} {target:.6f}\n" for value, target in zip(x, compute_target(x), strict=True))
