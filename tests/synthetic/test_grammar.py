@@ -234,7 +234,7 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
         "0-0 1-1 2-2 3-5 4-6 5-3 6-3 7-4 8-7",
     ),
     "genitive": (
-        statement(Clause(find_verb("sleep"), replace(the("dog"), owner=the("teacher", "old")))),
+        statement(Clause(find_verb("sleep"), the("dog")._replace(owner=the("teacher", "old")))),
         "The dog of the old teacher sleeps .",
         "Der Hund des alten Lehrers schläft .",
         "0-0 1-1 2-2 3-2 4-3 5-4 6-5 7-6",
@@ -484,7 +484,7 @@ SENTENCES: dict[str, tuple[Sentence, str, str, str]] = {
         statement(
             Clause(
                 find_verb("laugh"),
-                replace(a("nurse"), companion=PrepositionalPhrase("with", "mit", "dat", a("hat", "red"))),
+                a("nurse")._replace(companion=PrepositionalPhrase("with", "mit", "dat", a("hat", "red"))),
             )
         ),
         "A nurse with a red hat laughs .",
@@ -717,7 +717,7 @@ def test_combinations_are_found_in_all_parts_of_a_clause() -> None:
     inner = Clause(find_verb("read"), the("girl", "young"), direct=make_relative_pronoun(the("book")), front="direct")
     place = PrepositionalPhrase("in", "in", "dat", the("garden", "small"))
     whole = Clause(
-        find_verb("find"), replace(the("man", "old"), owner=the("doctor", "rich")), direct=the("book"), place=place
+        find_verb("find"), the("man", "old")._replace(owner=the("doctor", "rich")), direct=the("book"), place=place
     )
     whole = replace(whole, relative=inner, host="direct")
     assert set(iterate_combinations(whole)) == {

@@ -1,7 +1,5 @@
 """Random generation of meaningful clauses: a verb, its arguments and adjuncts, and relative clauses."""
 
-from dataclasses import replace
-
 from regard.synthetic.grammar import lexicon as lx
 from regard.synthetic.grammar.lexicon import Adverbial, Modal, Pronoun, Verb
 from regard.synthetic.grammar.noun_phrase_generator import NounPhraseGenerator
@@ -103,7 +101,7 @@ class ClauseGenerator(NounPhraseGenerator):
         clause.indirect = self.draw_definite_object(lx.HUMAN, subject)
         # "buys her flowers" would be ambiguous.
         if clause.indirect is lx.SHE and isinstance(direct, NounPhrase) and not direct.determiner:
-            direct = replace(direct, determiner="the")
+            direct = direct._replace(determiner="the")
         clause.direct = direct
 
     def _add_predicate(self, clause: Clause) -> None:

@@ -7,7 +7,7 @@ sentence) or last (subordinate clauses); prefix, participle and infinitive end t
 time, dative, accusative, "nicht", manner, place.
 """
 
-from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Modal, Noun, Pronoun, Verb
+from regard.synthetic.grammar.lexicon import SECTIONS, Adjective, Adverbial, Modal, Noun, Pronoun, Verb, iterate_rows
 from regard.synthetic.grammar.syntax import (
     Clause,
     CoordinatedPhrase,
@@ -21,54 +21,30 @@ from regard.synthetic.grammar.syntax import (
 
 VERB_SECOND, VERB_FIRST, VERB_LAST = "second", "first", "last"
 _CASES = {"nom": 0, "acc": 1, "dat": 2, "gen": 3}
-
-
-def _parse_endings(m: str, f: str, n: str, p: str) -> dict[str, tuple[str, ...]]:
-    rows = {"m": m, "f": f, "n": n, "p": p}
-    return {gender: tuple(cell.replace("-", "") for cell in row.split()) for gender, row in rows.items()}
-
-
-_THE = _parse_endings(m="der den dem des", f="die die der der", n="das das dem des", p="die die den der")
-_THIS = _parse_endings(m="er en em es", f="e e er er", n="es es em es", p="e e en er")
-_EIN = _parse_endings(m="- en em es", f="e e er er", n="- - em es", p="e e en er")
-
-_WEAK = _parse_endings(m="e en en en", f="e e en en", n="e e en en", p="en en en en")
-_MIXED = _parse_endings(m="er en en en", f="e e en en", n="es es en en", p="en en en en")
-_STRONG = _parse_endings(m="er en em en", f="e e er er", n="es es em en", p="e e en er")
-
-_EIN_STEMS = {"a": "ein", "no": "kein", "my": "mein", "his": "sein", "her": "ihr", "our": "unser", "their": "ihr"}
-_THIS_STEMS = {"this": "dies", "every": "jed", "which": "welch", "many": "viel", "some": "einig"}
-_FIXED = {"two": "zwei", "three": "drei", "": ""}
-
-# Preposition and article as one word.
-_CONTRACTIONS = {"in dem": "im", "in das": "ins", "an dem": "am", "zu dem": "zum", "zu der": "zur", "von dem": "vom"}
-
-_IRREGULAR = {
-    "sein": {"1": "bin", "3": "ist", "p": "sind"},
-    "haben": {"1": "habe", "3": "hat", "p": "haben"},
-    "werden": {"1": "werde", "3": "wird", "p": "werden"},
-    "wissen": {"1": "weiß", "3": "weiß", "p": "wissen"},
+_ENDINGS = {  # by declension and gender, of the four cases
+    name: {gender: endings for gender, *endings in iterate_rows(table)}
+    for name, table in SECTIONS["german_endings"].items()
 }
-_PRETERITE = {"sein": "war", "haben": "hatte"}
+_DETERMINERS = {  # by English determiner: stem, declension, and declension of the adjectives after it
+    english: (stem, declension, adjectives)
+    for english, stem, declension, adjectives in iterate_rows(SECTIONS["german_determiners"])
+}
+_IRREGULAR = {
+    infinitive: {"1": first, "3": third, "p": plural, "past": past}
+    for infinitive, first, third, plural, past in iterate_rows(SECTIONS["german_irregular_verbs"])
+}
+_CONTRACTIONS = {"in dem": "im", "in das": "ins", "an dem": "am", "zu dem": "zum", "zu der": "zur", "von dem": "vom"}
 
 
 def inflect_article(determiner: str, gender: str, case: str) -> str:
     """Return the German determiner for an English one; "" if there is none."""
-    index = _CASES[case]
-    if determiner == "the":
-        return _THE[gender][index]
-    if determiner in _EIN_STEMS:
-        return _EIN_STEMS[determiner] + _EIN[gender][index]
-    if determiner in _THIS_STEMS:
-        return _THIS_STEMS[determiner] + _THIS[gender][index]
-    return _FIXED[determiner]
+    stem, declension, _ = _DETERMINERS[determiner]
+    return stem + _ENDINGS[declension][gender][_CASES[case]]
 
 
 def inflect_adjective(word: Adjective, determiner: str, gender: str, case: str) -> str:
     """Return the adjective before a noun: weak after der-words, mixed after ein-words, else strong."""
-    is_weak = determiner in {"the", "this", "every", "which"}
-    endings = _WEAK if is_weak else _MIXED if determiner in _EIN_STEMS else _STRONG
-    return word.stem + endings[gender][_CASES[case]]
+    return word.stem + _ENDINGS[_DETERMINERS[determiner][2]][gender][_CASES[case]]
 
 
 def inflect_noun(word: Noun, plural: bool, case: str) -> str:
@@ -98,7 +74,8 @@ def _inflect_preterite(past: str, person: str) -> str:
 
 def inflect_auxiliary(infinitive: str, person: str, past: bool) -> str:
     """Return a form of sein, haben or werden."""
-    return _inflect_preterite(_PRETERITE[infinitive], person) if past else _IRREGULAR[infinitive][person]
+    forms = _IRREGULAR[infinitive]
+    return _inflect_preterite(forms["past"], person) if past else forms[person]
 
 
 def inflect_modal(word: Modal, person: str) -> str:

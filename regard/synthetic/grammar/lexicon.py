@@ -1,15 +1,13 @@
 """Lexicon: a record for each part of speech, the words of `lexicon.yaml`, and lookup by name and by combination."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.paths import read_package_yaml
 
 
-@dataclass(frozen=True, slots=True)
-class Noun:
+class Noun(NamedTuple):
     """A noun in both languages; a mass noun has no plural ("")."""
 
     kind: str
@@ -31,8 +29,7 @@ class Noun:
         return not self.english_plural
 
 
-@dataclass(frozen=True, slots=True)
-class Adjective:
+class Adjective(NamedTuple):
     """An adjective: the German word, the stem that takes its endings, and the kinds of noun that it suits."""
 
     english: str
@@ -41,8 +38,7 @@ class Adjective:
     kinds: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """A verb: its principal parts in both languages and its arguments.
 
     The parts are base, third person, past and participle, the German ones without the separable `prefix`.
@@ -72,8 +68,7 @@ class Verb:
         return " ".join(filter(None, (self.english[0], self.particle, self.preposition[0])))
 
 
-@dataclass(frozen=True, slots=True)
-class Modal:
+class Modal(NamedTuple):
     """A modal in one tense; `base` is empty for true auxiliaries, and "want" or "have" if English adds "to"."""
 
     english: str
@@ -85,8 +80,7 @@ class Modal:
     is_negatable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Adverbial:
+class Adverbial(NamedTuple):
     """A fixed phrase: (word, unit) in both languages; words with the same unit translate each other."""
 
     name: str
@@ -95,8 +89,7 @@ class Adverbial:
     tenses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Conjunction:
+class Conjunction(NamedTuple):
     """A word between two clauses, and the pairs of tenses (main clause, other clause) that it joins."""
 
     english: str
@@ -104,8 +97,7 @@ class Conjunction:
     tenses: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeterminerFrequencies:
+class DeterminerFrequencies(NamedTuple):
     """Determiners of a kind of phrase, each repeated by its frequency, and probabilities of other parts.
 
     `adjective_probability` is that after an ein-word: adjective endings vary most there, so they are shown often.
@@ -120,8 +112,7 @@ class DeterminerFrequencies:
     adjective_probability: float
 
 
-@dataclass(frozen=True, slots=True)
-class Pronoun:
+class Pronoun(NamedTuple):
     """A pronoun of any kind: (subject, object) in English, (nominative, accusative, dative) in German.
 
     `person` is "1", "3" or "p"; `noun` is the noun that a relative or interrogative pronoun stands for.
@@ -137,10 +128,10 @@ class Pronoun:
         return self.german[("nom", "acc", "dat").index(case)]
 
 
-_SECTIONS: dict[str, Any] = read_package_yaml("regard.synthetic.grammar", "lexicon.yaml")
+SECTIONS: dict[str, Any] = read_package_yaml("regard.synthetic.grammar", "lexicon.yaml")
 
 
-def _iterate_rows(table: str, separator: str | None = None) -> Iterator[list[str]]:
+def iterate_rows(table: str, separator: str | None = None) -> Iterator[list[str]]:
     """Yield the cells of each line; "-" is an empty one."""
     for line in table.splitlines():
         yield ["" if cell.strip() == "-" else cell.strip() for cell in line.split(separator)]
@@ -158,7 +149,7 @@ def _parse_weighted_list(text: str) -> tuple[str, ...]:
 
 
 def _parse_kinds(text: str) -> tuple[str, ...]:
-    return _expand_names(text, _SECTIONS["groups"])
+    return _expand_names(text, SECTIONS["groups"])
 
 
 def _parse_adjective(words: str, kinds: str) -> Adjective:
@@ -167,7 +158,7 @@ def _parse_adjective(words: str, kinds: str) -> Adjective:
 
 
 def _parse_forms(table: str) -> dict[str, tuple[str, str, str, str]]:
-    return {row[0]: (row[0], row[1], row[2], row[3]) for row in _iterate_rows(table)}
+    return {row[0]: (row[0], row[1], row[2], row[3]) for row in iterate_rows(table)}
 
 
 def _parse_verb(words: str, frame: str, subjects: str, objects: str, places: str, manners: str) -> Verb:
@@ -203,12 +194,12 @@ def _parse_units(phrase: str) -> tuple[tuple[str, int], ...]:
 def _parse_adverbials(name: str) -> tuple[Adverbial, ...]:
     return tuple(
         Adverbial(english.replace("+", " "), _parse_units(english), _parse_units(german), tuple(tenses.split()))
-        for english, german, tenses in _iterate_rows(_SECTIONS["adverbials"][name], "|")
+        for english, german, tenses in iterate_rows(SECTIONS["adverbials"][name], "|")
     )
 
 
 def _parse_conjunction(english: str, german: str, tenses: str) -> Conjunction:
-    pairs = (pair.partition("/") for pair in _expand_names(tenses, _SECTIONS["tense_pairs"]))
+    pairs = (pair.partition("/") for pair in _expand_names(tenses, SECTIONS["tense_pairs"]))
     return Conjunction(english, german, tuple((main, other) for main, _, other in pairs))
 
 
@@ -217,25 +208,25 @@ def _parse_determiners(section: dict[str, Any]) -> DeterminerFrequencies:
     return DeterminerFrequencies(**{**section, **lists})
 
 
-NOUNS = tuple(Noun(kind, *row) for kind, table in _SECTIONS["nouns"].items() for row in _iterate_rows(table))
-ADJECTIVES = tuple(_parse_adjective(*row) for row in _iterate_rows(_SECTIONS["adjectives"], "|"))
-_ENGLISH_FORMS, _GERMAN_FORMS = map(_parse_forms, (_SECTIONS["english_verb_forms"], _SECTIONS["german_verb_forms"]))
-VERBS = tuple(_parse_verb(*row) for row in _iterate_rows(_SECTIONS["verbs"], "|"))
+NOUNS = tuple(Noun(kind, *row) for kind, table in SECTIONS["nouns"].items() for row in iterate_rows(table))
+ADJECTIVES = tuple(_parse_adjective(*row) for row in iterate_rows(SECTIONS["adjectives"], "|"))
+_ENGLISH_FORMS, _GERMAN_FORMS = map(_parse_forms, (SECTIONS["english_verb_forms"], SECTIONS["german_verb_forms"]))
+VERBS = tuple(_parse_verb(*row) for row in iterate_rows(SECTIONS["verbs"], "|"))
 TIME, FREQUENCY, MANNER, MEANS = map(_parse_adverbials, ("time", "frequency", "manner", "means"))
 WHERE, WHEN, WHY, WHITHER = _parse_adverbials("question")
 MODALS = tuple(
     Modal(english, third, base, german, plural, is_past == "yes", is_negatable == "yes")
-    for english, third, base, german, plural, is_past, is_negatable in _iterate_rows(_SECTIONS["modals"])
+    for english, third, base, german, plural, is_past, is_negatable in iterate_rows(SECTIONS["modals"])
 )
 *SUBORDINATORS, THAT, WHETHER, AND, BUT = (
-    _parse_conjunction(*row) for row in _iterate_rows(_SECTIONS["conjunctions"], "|")
+    _parse_conjunction(*row) for row in iterate_rows(SECTIONS["conjunctions"], "|")
 )
-LOCATIONS = {noun: (english, german) for noun, english, german in _iterate_rows(_SECTIONS["locations"])}
+LOCATIONS = {noun: (english, german) for noun, english, german in iterate_rows(SECTIONS["locations"])}
 AROUND = (("behind", "hinter"), ("next to", "neben"), ("in front of", "vor"))
 UPON = (("on", "auf"), ("next to", "neben"), ("under", "unter"))
-DETERMINERS = {name: _parse_determiners(fields) for name, fields in _SECTIONS["determiners"].items()}
-LISTS = {name: _parse_weighted_list(text) for name, text in _SECTIONS["lists"].items()}
-_CONTRARIES = tuple(map(set, _iterate_rows(_SECTIONS["contraries"])))
+DETERMINERS = {name: _parse_determiners(fields) for name, fields in SECTIONS["determiners"].items()}
+LISTS = {name: _parse_weighted_list(text) for name, text in SECTIONS["lists"].items()}
+_CONTRARIES = tuple(map(set, iterate_rows(SECTIONS["contraries"])))
 
 SPEAKER = Pronoun(("I", "me"), ("ich", "mich", "mir"), "1")
 HE = Pronoun(("he", "him"), ("er", "ihn", "ihm"), "3")

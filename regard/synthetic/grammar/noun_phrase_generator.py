@@ -1,6 +1,5 @@
 """Random generation of noun phrases: subjects, objects, locations and destinations."""
 
-from dataclasses import replace
 from random import Random
 
 from regard.synthetic.grammar import lexicon as lx
@@ -52,7 +51,7 @@ class NounPhraseGenerator:
         if word.kind == "person" and phrase.determiner in {"the", "a"} and not phrase.plural and self.draw_bool(0.08):
             load = NounPhrase(self.draw_noun(lx.LISTS["carried_nouns"]), phrase.determiner)
             companion = PrepositionalPhrase("with", "mit", "dat", self._add_adjectives(load, 0.3))
-            return replace(phrase, companion=companion)
+            return phrase._replace(companion=companion)
         return phrase
 
     def draw_object(self, kinds: tuple[str, ...], subject: Nominal, negated: bool = False) -> Nominal:
@@ -126,7 +125,7 @@ class NounPhraseGenerator:
         phrase = NounPhrase(word, "the" if is_kin else self.random.choice(determiners), plural)
         can_be_owned = phrase.determiner == "the" and lx.is_of_kind(word, lx.LISTS["nouns_with_owner"])
         if can_be_owned and (is_kin or self.draw_bool(0.16)):
-            phrase = replace(phrase, owner=self._draw_owner(is_kin))
+            phrase = phrase._replace(owner=self._draw_owner(is_kin))
         return self._add_adjectives(phrase, frequencies.adjective_probability if phrase.determiner == "a" else 0.24)
 
     def _draw_owner(self, of_kin: bool) -> NounPhrase:
@@ -142,9 +141,9 @@ class NounPhraseGenerator:
         word = self.random.choice(candidates)
         inner = [other for other in candidates if other.english in lx.LISTS["inner_adjectives"] and other != word]
         if word.english in lx.LISTS["outer_adjectives"] and inner and self.draw_bool(0.3):
-            return replace(phrase, adjectives=(word, self.random.choice(inner)))
+            return phrase._replace(adjectives=(word, self.random.choice(inner)))
         is_gradable = phrase.determiner in {"the", "a", ""} and word.english not in lx.LISTS["ungraded_adjectives"]
-        return replace(phrase, adjectives=(word,), very=is_gradable and self.draw_bool(0.12))
+        return phrase._replace(adjectives=(word,), very=is_gradable and self.draw_bool(0.12))
 
 
 def _choose_possessives(subject: Nominal) -> tuple[str, ...]:

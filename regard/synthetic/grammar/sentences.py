@@ -13,7 +13,7 @@ Rules of alignment:
 Every word of either language has a link.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from regard.synthetic.grammar.english import realize_english_clause
 from regard.synthetic.grammar.german import VERB_FIRST, VERB_LAST, VERB_SECOND, realize_german_clause
@@ -21,8 +21,7 @@ from regard.synthetic.grammar.lexicon import Conjunction
 from regard.synthetic.grammar.syntax import Clause, Token
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedPair:
+class AlignedPair(NamedTuple):
     """An English sentence, its German translation, and the sorted (source index, target index) links of their words."""
 
     source: str
@@ -30,8 +29,7 @@ class AlignedPair:
     alignment: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """One clause, or two joined by a conjunction.
 
     `kind` is "statement", "question"; or with two clauses: "trailing" (main clause, conjunction, subordinate clause),

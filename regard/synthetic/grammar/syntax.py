@@ -6,6 +6,7 @@ Two words of the two languages translate each other exactly if they have a name 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Modal, Noun, Pronoun, Verb
 
@@ -21,8 +22,7 @@ _RELATIVE_PRONOUNS = {
 _INDEFINITE_DETERMINERS = ("a", "", "no", "two", "three", "many", "some")
 
 
-@dataclass(frozen=True, slots=True)
-class NounPhrase:
+class NounPhrase(NamedTuple):
     """A noun with its modifiers; the determiner is the English singular word, "" for none."""
 
     noun: Noun
@@ -44,8 +44,7 @@ class NounPhrase:
         return "p" if self.plural else self.noun.gender
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatedPhrase:
+class CoordinatedPhrase(NamedTuple):
     """Two noun phrases joined by "and"."""
 
     left: NounPhrase
@@ -60,8 +59,7 @@ class CoordinatedPhrase:
 Nominal = Pronoun | NounPhrase | CoordinatedPhrase
 
 
-@dataclass(frozen=True, slots=True)
-class PrepositionalPhrase:
+class PrepositionalPhrase(NamedTuple):
     """A preposition in both languages, the German case that it governs, and its noun phrase."""
 
     english: str
