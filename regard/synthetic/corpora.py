@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.readers.conll import TaggedSentence
+from regard.data.tagging import TaggedSentence
 from regard.paths import read_package_yaml
 from regard.recipes.recipe import Recipe
 

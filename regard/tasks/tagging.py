@@ -14,15 +14,19 @@ from torch.nn import functional as F
 
 from regard.config import Count
 from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset, compute_dataset_fingerprint, pad_rows
-from regard.data.readers.conll import (
+from regard.data.readers.text import Pair, format_path, iterate_lines
+from regard.data.split import BaseDataSettings
+from regard.data.tagging import (
+    UNKNOWN,
     Column,
     ColumnNames,
     TaggedSentence,
+    TaggingVocabulary,
+    TagTextSettings,
+    WordColumns,
     parse_untagged_sentences,
     read_tagged_sentences,
 )
-from regard.data.readers.text import Pair, format_path, iterate_lines
-from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts
 from regard.recipes.recipe import RunConfig
@@ -38,7 +42,6 @@ from regard.tasks.base import (
     ValidationSample,
     require_list,
 )
-from regard.tokenizers.vocabularies import UNKNOWN, TaggingVocabulary, TagTextSettings, WordColumns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,17 @@ from support.training import copy_run, format_overrides
 
 import regard as package
 from regard.config import parse_settings
-from regard.data.readers.conll import ColumnNames, TaggedSentence, parse_untagged_sentences, read_tagged_sentences
+from regard.data.tagging import (
+    UNKNOWN,
+    ColumnNames,
+    TaggedSentence,
+    TaggingVocabulary,
+    TagTextSettings,
+    compute_word_shape,
+    extract_word_features,
+    parse_untagged_sentences,
+    read_tagged_sentences,
+)
 from regard.errors import UserError
 from regard.models import build
 from regard.runs import Run
@@ -37,13 +47,6 @@ from regard.tasks.tagging import (
     TaggingPredictor,
     TaggingTask,
     compute_tagging_metrics,
-)
-from regard.tokenizers.vocabularies import (
-    UNKNOWN,
-    TaggingVocabulary,
-    TagTextSettings,
-    compute_word_shape,
-    extract_word_features,
 )
 from regard.training import train
 
