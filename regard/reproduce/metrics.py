@@ -15,8 +15,8 @@ import torch
 from regard import api
 from regard.config import parse_settings
 from regard.data.readers.dispatch import read_all_pairs
-from regard.data.readers.series import read_series
 from regard.data.readers.text import Pair
+from regard.data.series import read_series
 from regard.data.tagging import ColumnNames, read_tagged_sentences
 from regard.evaluate import GoldAlignment, bleu, bleu_by_length, read_gold_alignments
 from regard.models.hypothesis import Floats

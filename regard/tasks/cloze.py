@@ -14,16 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Count, Range
-from regard.data.dataset import (
-    Batch,
-    Indices,
-    Integers,
-    RaggedArray,
-    TrainingDataset,
-    compute_dataset_fingerprint,
-    pad_rows,
-)
-from regard.data.readers.cloze import (
+from regard.data.cloze import (
     NO_CANDIDATE,
     QUESTION_JSON_FORMAT,
     Question,
@@ -33,6 +24,15 @@ from regard.data.readers.cloze import (
     parse_questions,
     read_questions,
     tokenize_question,
+)
+from regard.data.dataset import (
+    Batch,
+    Indices,
+    Integers,
+    RaggedArray,
+    TrainingDataset,
+    compute_dataset_fingerprint,
+    pad_rows,
 )
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.split import BaseDataSettings

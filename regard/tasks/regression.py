@@ -17,8 +17,8 @@ from torch import Tensor
 
 from regard.config import Count
 from regard.data.dataset import Batch, Indices, TrainingDataset
-from regard.data.readers.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
 from regard.data.readers.text import Pair, format_path, iterate_lines
+from regard.data.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.plot.charts import PredictedSeries

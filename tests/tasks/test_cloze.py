@@ -26,7 +26,7 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 
 import regard
 from regard.config import parse_settings
-from regard.data.readers.cloze import (
+from regard.data.cloze import (
     Question,
     TokenizedQuestion,
     find_most_frequent_candidate,

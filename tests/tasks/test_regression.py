@@ -24,7 +24,7 @@ from torch import Tensor
 
 import regard as package
 from regard.config import parse_settings
-from regard.data.readers.series import MAX_MAGNITUDE, Series, parse_series, read_series
+from regard.data.series import MAX_MAGNITUDE, Series, parse_series, read_series
 from regard.errors import UserError
 from regard.models import build
 from regard.models.schuster1997 import Regressor
