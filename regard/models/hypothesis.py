@@ -5,6 +5,7 @@ The penalties follow Wu et al. 2016, section 7.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -13,6 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
+
+from regard.errors import UserError
 
 Floats = npt.NDArray[np.float32]
 LengthPenalty = float | Literal["average"]
@@ -72,6 +75,16 @@ class SearchOptions:
     def has_constraints(self) -> bool:
         """True if more than lengths restricts or ranks the targets; faster searches do not support that."""
         return bool(self.coverage_penalty or self.no_repeat is not None or self.forbid or self.constraints)
+
+
+def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
+    """Raise UserError for options of sampling that are out of range."""
+    if not 1e-3 <= temperature < math.inf:
+        raise UserError(f"temperature must be at least 0.001, not {temperature}; for greedy search use a beam of 1")
+    if top_k is not None and top_k < 1:
+        raise UserError(f"top_k must be at least 1, not {top_k}")
+    if not 0 < top_p <= 1:
+        raise UserError(f"top_p must be more than 0 and at most 1, not {top_p}")
 
 
 MIN_COVERAGE = 1e-6  # lower bound of a source word's coverage: the logarithm of 0 is not finite

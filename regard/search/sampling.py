@@ -6,7 +6,6 @@ and in any batch, on any machine.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.errors import UserError
-from regard.models.hypothesis import Hypothesis, Scorer, SearchOptions
+from regard.models.hypothesis import Hypothesis, Scorer, SearchOptions, check_sampling
 from regard.search.beam import DEFAULTS, BeamSearch, Selection, SentenceState, sort_by_score
 from regard.search.ensemble import SearchModel
 
@@ -47,16 +45,6 @@ def sample(
     searcher = BeamSearch(model_or_models, options, selector=sampler)
     searcher.add(source, lengths)
     return searcher.finish()
-
-
-def check_sampling(temperature: float, top_k: int | None, top_p: float) -> None:
-    """Raise UserError for options of sampling that are out of range."""
-    if not 1e-3 <= temperature < math.inf:
-        raise UserError(f"temperature must be at least 0.001, not {temperature}; for greedy search use a beam of 1")
-    if top_k is not None and top_k < 1:
-        raise UserError(f"top_k must be at least 1, not {top_k}")
-    if not 0 < top_p <= 1:
-        raise UserError(f"top_p must be more than 0 and at most 1, not {top_p}")
 
 
 def _make_generator(seed: int, source: Sequence[int]) -> np.random.Generator:

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.models.hypothesis import Floats, LengthPenalty, SearchOptions
+from regard.models.hypothesis import Floats, LengthPenalty, SearchOptions, check_sampling
 from regard.search.constraints import Constraint, Phrase
-from regard.search.sampling import check_sampling
 from regard.special_tokens import SPECIAL_TOKENS, UNK
 from regard.tokenizers.tokenizer import Tokenizer, Tokenizers
 
