@@ -138,20 +138,15 @@ def build_replacement_dictionary(train: Sequence[Pair], translator: Translator) 
     return {source: target for source, (_, target) in best.items()}
 
 
-def measure_unknown_replacement(workspace: Workspace, row: ExperimentRow) -> MetricValues:
-    """Measure translation, with BLEU both before and after the replacement of unknown words."""
-    plain = workspace.measure_row(measure_translation, ExperimentRow(row.name, row.trainings[:1]))
-    after = workspace.measure_row(
-        measure_translation, ExperimentRow(row.name, row.trainings[:1], {"replace_unknown": True})
-    )
-    return {**plain, "replaced": after["bleu"]}
-
-
 def measure_architecture(workspace: Workspace, row: ExperimentRow) -> MetricValues:
     """Measure translation with the first run, also with unknown words replaced, and AER with the last."""
-    values = measure_unknown_replacement(workspace, ExperimentRow(row.name, row.trainings[:1]))
-    aligned = workspace.measure_row(measure_translation, ExperimentRow(row.name, row.trainings[-1:]))
-    return {**values, "aer": aligned.get("aer"), "gain": values["replaced"] - values["bleu"]}
+    first, last = row.trainings[:1], row.trainings[-1:]
+    plain, replaced, aligned = (
+        workspace.measure_row(measure_translation, ExperimentRow(row.name, trainings, options))
+        for trainings, options in ((first, {}), (first, {"replace_unknown": True}), (last, {}))
+    )
+    gain = replaced["bleu"] - plain["bleu"]
+    return {**plain, "replaced": replaced["bleu"], "aer": aligned.get("aer"), "gain": gain}
 
 
 def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> MetricValues:

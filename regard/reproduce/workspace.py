@@ -38,7 +38,6 @@ def _describe_hardware() -> dict[str, Any]:
 # Measured results are cached under these names of earlier versions; their checkpoints may be gone.
 MEASUREMENT_IDS = {
     "measure_translation": ("regard.reproduce.measures", "translation"),
-    "measure_unknown_replacement": ("regard.reproduce.measures", "replaced"),
     "measure_translation_and_speed": ("regard.reproduce.speed", "timed"),
     "measure_architecture": ("regard.reproduce.experiments.architectures", "measure"),
     "measure_cell": ("regard.reproduce.experiments.cells", "measure"),
