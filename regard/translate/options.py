@@ -64,20 +64,14 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
-        self._check_ranges()
-        self._check_combinations()
-
-    def _check_ranges(self) -> None:
+        check_sampling(self.temperature, self.top_k, self.top_p)
         penalty = 0.0 if self.length_penalty == "average" else self.length_penalty
         if isinstance(penalty, str) or not abs(penalty) <= 10:
             raise UserError(f"length_penalty must be a number from -10 to 10, or 'average', not {penalty!r}")
         if not 0 <= self.coverage_penalty < math.inf:
             raise UserError(f"coverage_penalty must be at least 0, not {self.coverage_penalty}")
-        check_sampling(self.temperature, self.top_k, self.top_p)
         if self.seed < 0:
             raise UserError(f"seed must be at least 0, not {self.seed}")
-
-    def _check_combinations(self) -> None:
         if not self.sample and self.n_best > self.beam:
             raise UserError(f"n_best must be between 1 and the beam size: n_best {self.n_best}, beam {self.beam}")
         if self.max_length is not None and self.min_length > self.max_length:
