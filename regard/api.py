@@ -9,10 +9,10 @@ from typing import Any
 from regard import training
 from regard.console import is_rank0
 from regard.errors import UserError
-from regard.report import write_report
+from regard.report.html import write_report
 from regard.runs import Run
 from regard.tasks import get_task
-from regard.training import Paths
+from regard.training.train import Paths
 
 __all__ = ["load", "train"]
 

@@ -15,12 +15,12 @@ from regard.console import log_message
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.errors import UserError
-from regard.evaluate import read_gold_alignments
+from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.paths import format_json
 from regard.plot.attention_overlay import WeightedWords
 from regard.plot.heatmap import format_alignment_matrix
 from regard.recipes.recipe import read_recipe
-from regard.report import ReportSample, compute_head_attention, write_heatmap, write_report, write_translation_page
+from regard.report.html import ReportSample, compute_head_attention, write_heatmap, write_report, write_translation_page
 from regard.runs import Run
 from regard.runs.run import summarize_run
 from regard.synthetic.corpora import SyntheticCorpus

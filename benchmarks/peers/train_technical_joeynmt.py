@@ -36,7 +36,7 @@ import yaml
 from benchmarks.peers import joeynmt_config
 from benchmarks.peers.comparison import ROOT, Contestant
 from benchmarks.peers.technical_corpus import prepare_technical_corpus
-from regard.evaluate import bleu, chrf
+from regard.evaluate.translation_metrics import bleu, chrf
 from regard.recipes.recipe import override, parse_override, read_recipe, resolve_auto_sizes
 from regard.reproduce.corpora import CorpusFiles
 from regard.runs import Run

@@ -21,7 +21,7 @@ from regard.paths import format_json
 from regard.runs import Run
 
 if TYPE_CHECKING:
-    from regard.evaluate import GoldAlignment
+    from regard.evaluate.alignment_error_rate import GoldAlignment
 
 PAIRS_PER_CHUNK = 512
 
@@ -51,7 +51,7 @@ def align(
 
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
-    from regard.evaluate import compute_alignment_score, grow_diag_final_and, read_gold_alignments
+    from regard.evaluate.alignment_error_rate import compute_alignment_score, grow_diag_final_and, read_gold_alignments
     from regard.translate import load
 
     restore_default_sigpipe()

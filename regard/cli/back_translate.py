@@ -360,7 +360,7 @@ def distill(
 
     Example: regard data distill runs/big train.en train.de --out distilled.tsv
     """
-    from regard.evaluate import find_nearest_translation
+    from regard.evaluate.translation_metrics import find_nearest_translation
 
     folders, files = split_runs(paths)
 

@@ -18,7 +18,7 @@ from regard.paths import format_json
 from regard.runs import Run
 
 if TYPE_CHECKING:
-    from regard.evaluate import TranslationScores
+    from regard.evaluate.translation_metrics import TranslationScores
 
 
 def evaluate(
@@ -49,8 +49,7 @@ def evaluate(
 
     Example: regard evaluate runs/mine test.en test.de --gold test.align
     """
-    from regard.evaluate import compare_systems
-    from regard.evaluate.translation_metrics import warn_about_bleu
+    from regard.evaluate.translation_metrics import compare_systems, warn_about_bleu
 
     if gold_first is not None and gold is None:
         raise UserError("--gold-first is the index of the first word in --gold: it needs --gold")
@@ -134,7 +133,7 @@ def _evaluate_run(
     folders: list[Path], corpus: Sequence[Pair], gold: Path | None, gold_first: int | None, beam: int
 ) -> tuple[list[str], dict[str, Any]]:
     """Translate the corpus with a run; return the translations and the scores."""
-    from regard.evaluate import read_gold_alignments
+    from regard.evaluate.alignment_error_rate import read_gold_alignments
     from regard.translate import load
     from regard.translate.evaluation import evaluate_translator
 
@@ -151,7 +150,7 @@ def _evaluate_run(
 
 def _score_hypotheses(hypotheses: Sequence[str], corpus: Sequence[Pair], lowercase: bool) -> dict[str, Any]:
     """Score a file of translations."""
-    from regard.evaluate import score_translations
+    from regard.evaluate.translation_metrics import score_translations
 
     sources, references = zip(*corpus, strict=True)
     return _make_report(score_translations(sources, hypotheses, references, lowercase), corpus)

@@ -89,8 +89,7 @@ def _plot_sentence(translator: Translator, translation: Translation, out: Path, 
 
 def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
     """Draw the BLEU of each run on a test set, by source length."""
-    from regard.evaluate import bleu_by_length
-    from regard.evaluate.translation_metrics import warn_about_bleu
+    from regard.evaluate.translation_metrics import bleu_by_length, warn_about_bleu
     from regard.plot import charts
     from regard.plot.heatmap import write_figure
     from regard.translate import load

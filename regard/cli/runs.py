@@ -174,6 +174,6 @@ def report(run: Annotated[Path, Argument(help="A run, also one that is still tra
 
     Example: regard report runs/mine
     """
-    from regard.report import write_report
+    from regard.report.html import write_report
 
     typer.echo(write_report(Run(run)))

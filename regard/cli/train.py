@@ -125,7 +125,7 @@ def train(
 @contextmanager
 def print_resume_command_on_interrupt(command: str) -> Iterator[None]:
     """On Ctrl-C or SIGTERM print how to resume, and exit with 128 plus the signal number."""
-    from regard.training import Interrupted
+    from regard.training.trainer import Interrupted
 
     try:
         yield
@@ -138,7 +138,8 @@ def _suggest_learning_rate(
     recipe: str | None, files: list[str], dev: list[Path] | None, overrides: dict[str, Any]
 ) -> None:
     """Print the losses of a learning rate range test, and the suggested learning rate."""
-    from regard.training import run_lr_range_test, suggest_learning_rate
+    from regard.training.lr_finder import suggest_learning_rate
+    from regard.training.train import run_lr_range_test
 
     results = run_lr_range_test(recipe, files or None, dev=dev or None, **overrides)
     lowest, highest = min(result.loss for result in results), max(result.loss for result in results)

@@ -1,10 +1,11 @@
-"""Alignment error rate (AER) of word alignments against gold alignments (Och & Ney 2003)."""
+"""Word alignments: alignment error rate (AER) against gold alignments, and symmetrization (Och & Ney 2003)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,3 +102,41 @@ def read_gold_alignments(
             if match["kind"] not in _POSSIBLE_KINDS:
                 sure[pair_index].add(link)
     return [GoldAlignment(*map(frozenset, links)) for links in zip(sure, possible, strict=True)]
+
+
+_NEIGHBOUR_OFFSETS = ((0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (1, -1), (-1, 1), (1, 1))
+_get_target_and_source = itemgetter(1, 0)
+
+
+def grow_diag_final_and(forward: AbstractSet[Link], backward: AbstractSet[Link]) -> set[Link]:
+    """Symmetrize the word alignments of two directions (Koehn et al. 2005).
+
+    The links are the intersection, then neighbours in the union, then links between two unaligned words. A neighbour is
+    added if it aligns a word that is still unaligned. Links grow in place, target word by target word, as in the
+    authors' pseudo-code.
+    """
+    union, links = forward | backward, set(forward & backward)
+    sources, targets = {source for source, _ in links}, {target for _, target in links}
+
+    def count_unaligned_words(link: Link) -> int:
+        return (link[0] not in sources) + (link[1] not in targets)
+
+    def add_link(link: Link) -> None:
+        links.add(link)
+        sources.add(link[0])
+        targets.add(link[1])
+
+    num_links_before = -1
+    while num_links_before < len(links):
+        num_links_before = len(links)
+        for source, target in sorted(union, key=_get_target_and_source):
+            if (source, target) in links:
+                for source_offset, target_offset in _NEIGHBOUR_OFFSETS:
+                    link = source + source_offset, target + target_offset
+                    if link in union and link not in links and count_unaligned_words(link):
+                        add_link(link)
+    for direction in (forward, backward):
+        for link in sorted(direction, key=_get_target_and_source):
+            if count_unaligned_words(link) == 2:
+                add_link(link)
+    return links

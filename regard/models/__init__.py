@@ -1,24 +1,6 @@
 """The papers' models: encoders, decoders, losses, and the registry that builds a model from a recipe."""
 
-from regard.models.base import AlignmentHead, Decoded, Decoder, Encoded, Encoder, Model, Seq2Seq, log_probs
-from regard.models.classifier import Classifier, ClassifierOutput
-from regard.models.losses import CrossEntropy, LossSettings
-from regard.models.registry import MODELS, build, build_on_meta
+from regard.models.base import Seq2Seq
+from regard.models.registry import MODELS, build
 
-__all__ = [
-    "MODELS",
-    "AlignmentHead",
-    "Classifier",
-    "ClassifierOutput",
-    "CrossEntropy",
-    "Decoded",
-    "Decoder",
-    "Encoded",
-    "Encoder",
-    "LossSettings",
-    "Model",
-    "Seq2Seq",
-    "build",
-    "build_on_meta",
-    "log_probs",
-]
+__all__ = ["MODELS", "Seq2Seq", "build"]

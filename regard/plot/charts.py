@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from regard.evaluate import LengthGroup
+from regard.evaluate.translation_metrics import LengthGroup
 from regard.plot.heatmap import hide_axes_frame
 from regard.plot.matplotlib_figure import make_figure
 

@@ -18,7 +18,8 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.data.series import read_series
 from regard.data.tagging import ColumnNames, read_tagged_sentences
-from regard.evaluate import GoldAlignment, bleu, bleu_by_length, read_gold_alignments
+from regard.evaluate.alignment_error_rate import GoldAlignment, read_gold_alignments
+from regard.evaluate.translation_metrics import bleu, bleu_by_length
 from regard.models.hypothesis import Floats
 from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec
 from regard.reproduce.throughput import make_batches, measure_decoding_speed, measure_training_speed

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 from regard.paths import format_json
 from regard.plot.charts import plot_bars, plot_curves
 from regard.plot.heatmap import write_figure
-from regard.report import format_html_document, load_macros
-from regard.reproduce.experiment import Chart, ClaimOrigin, Experiment, MetricValues, find_metric
+from regard.report.html import format_html_document, load_macros
+from regard.reproduce.experiment import (
+    Chart,
+    ClaimOrigin,
+    Experiment,
+    MetricValues,
+    find_metric,
+)
 from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.significance import DEVIATIONS_KEY, ClaimResult
 from regard.reproduce.workspace import Workspace

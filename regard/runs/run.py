@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from regard.models import AlignmentHead, Decoder
+    from regard.models.base import AlignmentHead, Decoder
     from regard.tokenizers.tokenizer import Tokenizers
 
 ALIGNMENT_HEAD_FILE = "viewpoint.json"
@@ -195,7 +195,8 @@ class Run:
         import torch
 
         from regard.fast import accelerate
-        from regard.models import build, build_on_meta
+        from regard.models import build
+        from regard.models.registry import build_on_meta
 
         if step is None:
             self.warn_if_unvalidated()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from regard.models import AlignmentHead, log_probs
+from regard.models.base import AlignmentHead, log_probs
 from regard.nn import Attended
 
 

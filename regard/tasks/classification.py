@@ -27,8 +27,8 @@ from regard.data.dataset import Integers
 from regard.data.readers.text import Pair, iterate_lines
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
-from regard.evaluate import ConfusionMatrix
-from regard.models import log_probs
+from regard.evaluate.label_metrics import ConfusionMatrix
+from regard.models.base import log_probs
 from regard.models.classifier import ClassifierSettings
 from regard.models.hypothesis import Floats
 from regard.models.plugins import import_plugins

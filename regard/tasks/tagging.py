@@ -28,7 +28,7 @@ from regard.data.tagging import (
     read_tagged_sentences,
 )
 from regard.errors import UserError, short_repr
-from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts
+from regard.evaluate.label_metrics import are_chunk_labels, count_chunks, sum_chunk_counts
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import PAD

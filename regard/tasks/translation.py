@@ -19,7 +19,7 @@ from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs
 from regard.data.readers.text import Link, Pair
 from regard.data.split import CorpusSplit, DataSettings, list_corpora, split_corpora
 from regard.errors import UserError
-from regard.evaluate import read_gold_alignments
+from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts
 from regard.models import Seq2Seq
 from regard.plot.heatmap import plot_heatmap

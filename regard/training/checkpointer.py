@@ -29,7 +29,7 @@ from torch import Tensor
 from regard.data.dataset import TrainingDataset
 from regard.data.loader import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
-from regard.models import Model
+from regard.models.base import Model
 from regard.recipes.recipe import TrainingSettings
 from regard.runs import Run, checkpoint
 from regard.training.distributed import DistributedContext, gather_full_tensor, take_local_shard

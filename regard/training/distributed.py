@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.data.dataset import Batch
 from regard.errors import UserError
-from regard.models import Model
+from regard.models.base import Model
 
 _WORLD_SIZE_VARIABLE, _LOCAL_RANK_VARIABLE, _LOCAL_WORLD_SIZE_VARIABLE = "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
 _RESTART_COUNT_VARIABLE = "TORCHELASTIC_RESTART_COUNT"

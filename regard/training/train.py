@@ -15,7 +15,8 @@ from regard.data.readers.dispatch import PipeCopies, open_pipe_copies
 from regard.data.readers.text import is_pipe
 from regard.errors import UserError
 from regard.fast import accelerate
-from regard.models import build, build_on_meta
+from regard.models import build
+from regard.models.registry import build_on_meta
 from regard.recipes.recipe import RunConfig, read_recipe
 from regard.runs import Run
 from regard.runs.run import lock_run

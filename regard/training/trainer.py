@@ -28,7 +28,7 @@ from regard.data.loader import (
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError
 from regard.fast import release_decoding_memory
-from regard.models import Model
+from regard.models.base import Model
 from regard.recipes.recipe import TrainingSettings
 from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished

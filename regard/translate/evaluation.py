@@ -8,13 +8,8 @@ from typing import NamedTuple
 
 from regard.data.readers.text import Pair
 from regard.errors import UserError
-from regard.evaluate import (
-    AlignmentScore,
-    GoldAlignment,
-    TranslationScores,
-    compute_alignment_score,
-    score_translations,
-)
+from regard.evaluate.alignment_error_rate import AlignmentScore, GoldAlignment, compute_alignment_score
+from regard.evaluate.translation_metrics import TranslationScores, score_translations
 from regard.search.scoring import ScoredTarget
 from regard.translate.segmentation import Translation
 from regard.translate.translator import Translator

@@ -13,9 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from regard.data.readers.text import Link
 from regard.errors import UserError
-from regard.evaluate import GoldAlignment, Link, compute_alignment_score
-from regard.models import AlignmentHead, Seq2Seq
+from regard.evaluate.alignment_error_rate import GoldAlignment, compute_alignment_score
+from regard.models import Seq2Seq
+from regard.models.base import AlignmentHead
 from regard.models.hypothesis import Floats
 from regard.nn import Attended
 from regard.plot.heatmap import DecodingStep

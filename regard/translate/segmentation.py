@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from regard.evaluate import Link
+from regard.data.readers.text import Link
 from regard.models.hypothesis import Floats
 from regard.search.constraints import Phrase
 from regard.translate.word_alignment import Alignment

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-from regard.evaluate import Link
+from regard.data.readers.text import Link
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER
 from regard.translate.markup import (
     ANY_TAG,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.evaluate import Link
+from regard.data.readers.text import Link
 from regard.models.hypothesis import Floats
 
 

@@ -23,7 +23,7 @@ from regard.cli import back_translate as translated_pairs
 from regard.cli.back_translate import ResumableFile, back_translate, distill
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
-from regard.evaluate import find_nearest_translation
+from regard.evaluate.translation_metrics import find_nearest_translation
 from regard.runs import Run
 from regard.translate import load
 

@@ -10,7 +10,7 @@ from support.training import copy_run
 
 from regard.cli.translate import find_document
 from regard.errors import UserError
-from regard.report import write_report
+from regard.report.html import write_report
 from regard.runs import Run
 
 

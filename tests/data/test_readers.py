@@ -12,7 +12,7 @@ from support.files import write_file
 from regard.data.readers.dispatch import find_corpus_languages, is_bilingual_file, iterate_pairs, read_all_pairs
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
-from regard.evaluate import read_gold_alignments
+from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.synthetic.translation import write_translation_corpus
 
 # characters inside a line that other tools take for line breaks, such as str.splitlines

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.evaluate import are_chunk_labels, count_chunks, sum_chunk_counts
-from regard.evaluate.label_metrics import find_chunks
+from regard.evaluate.label_metrics import are_chunk_labels, count_chunks, find_chunks, sum_chunk_counts
 
 LABELS = ("O", "B-NP", "I-NP", "B-VP", "I-VP", "B-A-B", "I-A-B")
 sentences = st.lists(st.sampled_from(LABELS), max_size=7)

@@ -8,21 +8,16 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.readers.text import Link, format_pharaoh
 from regard.errors import UserError
-from regard.evaluate import (
+from regard.evaluate.alignment_error_rate import (
     GoldAlignment,
-    Link,
     aer,
-    bleu,
-    bleu_by_length,
-    chrf,
-    compare_systems,
     compute_alignment_score,
-    format_pharaoh,
     grow_diag_final_and,
     read_gold_alignments,
-    ter,
 )
+from regard.evaluate.translation_metrics import bleu, bleu_by_length, chrf, compare_systems, ter
 
 SIZE = 4
 link_sets = st.frozensets(st.tuples(st.integers(0, SIZE - 1), st.integers(0, SIZE - 1)), max_size=6)

@@ -17,9 +17,9 @@ from support.combinations import covering_pairs, each_value
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.models import AlignmentHead, Seq2Seq, build
+from regard.models import Seq2Seq, build
 from regard.models.bahdanau2015 import BahdanauDecoder
-from regard.models.base import Decoded, Encoded
+from regard.models.base import AlignmentHead, Decoded, Encoded
 from regard.models.cho2014 import ChoDecoder
 from regard.models.luong2015 import LuongDecoder
 from regard.models.sutskever2014 import SutskeverDecoder

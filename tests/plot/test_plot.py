@@ -13,7 +13,7 @@ from matplotlib.font_manager import FontEntry, fontManager
 from PIL import Image
 
 from regard.errors import UserError
-from regard.evaluate import LengthGroup
+from regard.evaluate.translation_metrics import LengthGroup
 from regard.plot import matplotlib_figure
 from regard.plot.attention_overlay import WeightedWords, plot_weighted_words
 from regard.plot.charts import plot_bleu_by_length, plot_curves

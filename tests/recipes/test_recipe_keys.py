@@ -37,7 +37,7 @@ from regard.data.loader import SamplerPosition
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.split import DataSettings
 from regard.errors import UserError
-from regard.evaluate import read_gold_alignments
+from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.models import build
 from regard.nn import (
     Concat,
@@ -61,7 +61,8 @@ from regard.tasks.translation import TranslationValidator
 from regard.tokenizers.sentence_splitter import find_sentencex_version
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.words import WordTokenizer
-from regard.training import Trainer, TrainingSettings, choose_device, train
+from regard.training import Trainer, TrainingSettings, train
+from regard.training.device import choose_device
 from regard.training.optimizer import build_optimizer
 
 RECIPES = {name: read_recipe(name) for name in translation_recipes()}

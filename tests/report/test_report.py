@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 import yaml
 
-from regard.evaluate import LengthGroup
-from regard.report import ReportSample, write_translation_page
-from regard.report.html import FRAME, format_curve, format_length_chart, format_sample
+from regard.evaluate.translation_metrics import LengthGroup
+from regard.report.html import (
+    FRAME,
+    ReportSample,
+    format_curve,
+    format_length_chart,
+    format_sample,
+    write_translation_page,
+)
 from regard.runs import Run
 from regard.translate import Translation
 

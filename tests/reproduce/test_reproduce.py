@@ -28,7 +28,7 @@ from regard.cli.train import is_override
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.errors import UserError
-from regard.evaluate import read_gold_alignments
+from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.fast.cuda_graphs.cache import MIN_CALLS
 from regard.fast.selftest import WARMUP_BATCHES
 from regard.models import Seq2Seq
@@ -70,8 +70,9 @@ from regard.reproduce.significance import (
 from regard.reproduce.workspace import Workspace
 from regard.runs import Run
 from regard.synthetic.translation import write_translation_corpus as write_embedded
-from regard.training import Interrupted, Trainer, TrainingSettings
+from regard.training import Trainer, TrainingSettings
 from regard.training.train import check_config, make_config
+from regard.training.trainer import Interrupted
 from regard.translate import load
 
 TINY = {

@@ -22,7 +22,7 @@ from support.training import make_trainer
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.evaluate import read_gold_alignments
+from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.models import build
 from regard.paths import compute_sha256
 from regard.recipes.recipe import RECIPES_FOLDER, list_recipes, read_recipe

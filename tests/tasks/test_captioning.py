@@ -25,7 +25,7 @@ from support.tasks import SIX_STEPS, error_message, prepare_job
 import regard
 from regard.config import parse_settings
 from regard.errors import UserError
-from regard.evaluate import bleu, chrf
+from regard.evaluate.translation_metrics import bleu, chrf
 from regard.plot.attention_overlay import AttentionOverlay, plot_attention_overlay
 from regard.report.html import format_overlay
 from regard.runs import Run

@@ -31,10 +31,10 @@ from regard.data.classification import (
 )
 from regard.data.loader import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
-from regard.evaluate import ConfusionMatrix
+from regard.evaluate.label_metrics import ConfusionMatrix
 from regard.models.registry import MODELS
 from regard.recipes.recipe import read_recipe as recipe_of
-from regard.report import write_report
+from regard.report.html import write_report
 from regard.runs import Run
 from regard.synthetic.corpora import (
     NEGATIVE_ADJECTIVES,

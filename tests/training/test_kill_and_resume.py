@@ -26,7 +26,8 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.runs import Run, checkpoint
 from regard.runs.run import lock_run
-from regard.training import Interrupted, Trainer, train
+from regard.training import Trainer, train
+from regard.training.trainer import Interrupted
 
 SETTINGS: dict[str, Any] = {
     "steps": 10,

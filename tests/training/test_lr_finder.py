@@ -14,8 +14,8 @@ from support.training import TINY, corpus_files, format_overrides, make_trainer
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.training import Trainer, suggest_learning_rate
-from regard.training.lr_finder import MAX_RATE, MIN_RATE, LearningRatePoint, sweep_learning_rates
+from regard.training import Trainer
+from regard.training.lr_finder import MAX_RATE, MIN_RATE, LearningRatePoint, suggest_learning_rate, sweep_learning_rates
 
 
 def make_sgd_trainer(folder: Path) -> Trainer:

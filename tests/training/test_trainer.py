@@ -43,8 +43,9 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.data.split import CorpusSplit, DataSettings
 from regard.errors import UserError
-from regard.evaluate import read_gold_alignments
-from regard.models import AlignmentHead, Seq2Seq, build
+from regard.evaluate.alignment_error_rate import read_gold_alignments
+from regard.models import Seq2Seq, build
+from regard.models.base import AlignmentHead
 from regard.recipes.recipe import TrainingSettings
 from regard.report.html import format_training_curves
 from regard.runs import Run, checkpoint
@@ -53,12 +54,12 @@ from regard.tasks.base import Validation
 from regard.tasks.translation import TranslationValidator
 from regard.tokenizers.tokenizer import Tokenizers
 from regard.tokenizers.words import WordTokenizer
-from regard.training import Interrupted, Trainer, train
+from regard.training import Trainer, train
 from regard.training.checkpointer import ValidationRecord
 from regard.training.device import build_autocast
 from regard.training.distributed import DistributedContext, choose_local_gpu
 from regard.training.lr_finder import sweep_learning_rates
-from regard.training.trainer import StopSignals
+from regard.training.trainer import Interrupted, StopSignals
 from regard.translate import load
 from regard.translate.evaluation import score_alignments
 from regard.translate.inspection import choose_alignment_head

@@ -19,8 +19,8 @@ from support.training import TINY, corpus_files, train_tiny
 import regard
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
-from regard.evaluate import aer, read_gold_alignments
-from regard.models import AlignmentHead
+from regard.evaluate.alignment_error_rate import aer, read_gold_alignments
+from regard.models.base import AlignmentHead
 from regard.runs import Run
 from regard.special_tokens import SPECIAL_TOKENS
 from regard.tokenizers.words import WordTokenizer
@@ -191,7 +191,7 @@ def python_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     data, dev = corpus_files(corpus, "train"), corpus_files(corpus, "dev")
     folder, changes = tmp_path_factory.mktemp("python") / "run", {**TINY, "model.heads": 2, "training.steps": 5}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.report.run_report.SAMPLES", 2)
+        patch.setattr("regard.report.html.SAMPLES", 2)
         made: Run = regard.train("default", data, folder, dev=dev, **changes)
     return made
 

@@ -16,9 +16,10 @@ from regard.config import parse_settings
 from regard.data.dataset import Indices
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.errors import UserError
-from regard.evaluate import bleu, chrf
 from regard.evaluate.translation_metrics import (
+    bleu,
     choose_selection_metric,
+    chrf,
     report_selection_metric,
     score_texts,
     warn_about_bleu,
