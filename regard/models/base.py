@@ -19,6 +19,10 @@ class Model(nn.Module):
     loss_sum: Callable[..., Tensor]  # a batch -> its summed loss
     loss_count: Callable[..., Tensor]  # a batch -> the number that the summed loss is divided by
 
+    def loss(self, *batch: Tensor | None) -> Tensor:
+        """Return the training loss of a batch, a scalar; `Seq2Seq.loss_sum` gives the batch of a translation model."""
+        return self.loss_sum(*batch) / self.loss_count(*batch).clamp(min=1)
+
     def fsdp_units(self) -> list[nn.Module]:
         """Return the submodules to shard separately with FSDP."""
         return []
@@ -174,16 +178,6 @@ class Seq2Seq(Model):
         decoded: Decoded = self.decoder(self.encode(source, lengths), target_in)
         return decoded.logits
 
-    def loss(
-        self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None = None
-    ) -> Tensor:
-        """Return the training loss, a scalar, per token or per sentence, as the recipe says.
-
-        `guide` (B, T, S) is the target attention of each target token, for guided alignment training.
-        """
-        summed = self.loss_sum(source, lengths, target_in, target_out, guide)
-        return summed / self.loss_count(source, lengths, target_in, target_out).clamp(min=1)
-
     def loss_count(
         self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None = None
     ) -> Tensor:
@@ -197,7 +191,10 @@ class Seq2Seq(Model):
     def loss_sum(
         self, source: Tensor, lengths: Tensor, target_in: Tensor, target_out: Tensor, guide: Tensor | None = None
     ) -> Tensor:
-        """Return the summed loss of a batch, so that the batches of one update can be added up."""
+        """Return the summed loss of a batch, so that the batches of one update can be added up.
+
+        `guide` (B, T, S) is the target attention of each target token, for guided alignment training.
+        """
         return self.loss_fn(self, source, lengths, target_in, target_out, guide)
 
     def decode_and_loss(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Decoded]:

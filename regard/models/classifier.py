@@ -68,11 +68,8 @@ class Classifier(Model):
 
     def __init__(self, criterion: CrossEntropy) -> None:
         super().__init__()
-        settings = criterion.settings
-        for name, value in (("guided", settings.guided), ("r_drop", settings.r_drop)):
-            if value:
-                raise ValueError(f"loss.{name} is {value}, but a classifier does not support it; set it to 0")
-        self.label_smoothing = settings.label_smoothing
+        criterion.require_plain("classifier")
+        self.label_smoothing = criterion.label_smoothing
 
     def forward(self, ids: Tensor, lengths: Tensor) -> ClassifierOutput:
         """Compute logits and attention weights for a batch of texts."""

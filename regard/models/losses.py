@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LossSettings:
-    """The `loss` section of a recipe."""
+class CrossEntropy:
+    """Cross-entropy −Σ log p(y_t), with label smoothing over the vocabulary (Szegedy 2016); a recipe's `loss` section.
+
+    The sum is divided by the number of target tokens, or of sentences, as Sutskever and Luong do. With gradients
+    clipped at a fixed norm, the two give different updates.
+    """
 
     label_smoothing: Fraction = 0.0
     per: Literal["token", "sentence"] = "token"
     guided: NonNegativeFloat = 0.0
     r_drop: NonNegativeFloat = 0.0
 
-
-@dataclass(frozen=True)
-class CrossEntropy:
-    """Cross-entropy −Σ log p(y_t), with label smoothing over the vocabulary (Szegedy 2016).
-
-    The sum is divided by the number of target tokens, or of sentences, as Sutskever and Luong do. With gradients
-    clipped at a fixed norm, the two give different updates.
-    """
-
-    settings: LossSettings
+    def require_plain(self, model_name: str) -> None:
+        """Raise ValueError if guided alignment or R-Drop is on, which are for translation models."""
+        for name in ("guided", "r_drop"):
+            if value := getattr(self, name):
+                raise ValueError(
+                    f"loss.{name} is {value}, but it is for translation models; set it to 0 for a {model_name}"
+                )
 
     def __call__(self, logits: Tensor, target_out: Tensor) -> Tensor:
         """Return the summed loss for logits (B, T, V) and ids (B, T); PAD is ignored."""
@@ -45,7 +46,7 @@ class CrossEntropy:
             target_out.flatten(),
             ignore_index=PAD,
             reduction="sum",
-            label_smoothing=self.settings.label_smoothing,
+            label_smoothing=self.label_smoothing,
         )
 
     def guided_alignment_loss(self, attended: Attended, guide: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ class CrossEntropy:
             attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
         )
         weights = soft_attended.dense(guide.shape[2])
-        return -self.settings.guided * torch.xlogy(guide, weights.clamp(min=1e-9)).sum()
+        return -self.guided * torch.xlogy(guide, weights.clamp(min=1e-9)).sum()
 
     def r_drop_loss(self, logits: Tensor, target_out: Tensor) -> Tensor:
         """Return the R-Drop loss α/4 · Σ_t [KL(p‖q) + KL(q‖p)], p and q of two passes with different dropout.
@@ -67,12 +68,12 @@ class CrossEntropy:
         """
         p, q = logits.log_softmax(-1, dtype=torch.float32).chunk(2)
         divergence = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # Σ (p−q)(log p − log q) is the sum of both divergences
-        return self.settings.r_drop / 4 * divergence.masked_fill(target_out.chunk(2)[0] == PAD, 0.0).sum()
+        return self.r_drop / 4 * divergence.masked_fill(target_out.chunk(2)[0] == PAD, 0.0).sum()
 
     def loss_count(self, target_out: Tensor) -> Tensor:
         """Return the number that the sum is divided by: tokens, or sentences with at least one token."""
         real = target_out != PAD
-        return real.sum() if self.settings.per == "token" else real.any(1).sum()
+        return real.sum() if self.per == "token" else real.any(1).sum()
 
 
 def default_loss_sum(
@@ -91,7 +92,7 @@ def default_loss_sum(
         guide: target attention of each target token for guided alignment, (B, T, S), or None.
     """
     criterion = model.criterion
-    has_two_passes = model.training and criterion.settings.r_drop > 0
+    has_two_passes = model.training and criterion.r_drop > 0
     if has_two_passes:
         source, lengths, target_in, target_out = (
             torch.cat([tensor, tensor]) for tensor in (source, lengths, target_in, target_out)

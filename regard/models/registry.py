@@ -28,7 +28,7 @@ from regard.models import (
     yang2016,
 )
 from regard.models.base import Model
-from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.losses import CrossEntropy
 from regard.models.plugins import PLUGIN_VARIABLE, import_plugins
 from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
 
@@ -67,7 +67,7 @@ def build(config: str | Mapping[str, Any], source_size: int, target_size: int, *
         model["tie"] = "decoder"  # two vocabularies cannot share one matrix, even if they have the same size
     settings_class, builder = MODELS[kind]
     settings: Any = parse_settings(settings_class, model, "model")
-    criterion = CrossEntropy(parse_settings(LossSettings, recipe.get("loss", {}), "loss"))
+    criterion = parse_settings(CrossEntropy, recipe.get("loss", {}), "loss")
     try:
         return _zero_padding_embeddings_(builder(settings, source_size, target_size, criterion))
     except ValueError as error:

@@ -120,8 +120,7 @@ class Tagger(Model):
     """Sequence tagger: a network reads words, each a sum of feature embeddings, and predicts a class for each."""
 
     def __init__(self, settings: SchusterSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
-        if criterion.settings.guided or criterion.settings.r_drop:
-            raise ValueError("loss.guided and loss.r_drop are for translation models; set both to 0 for a tagger")
+        criterion.require_plain("tagger")
         super().__init__()
         self.embedding = settings.make_embedding(source_size)
         self.network = build_network(settings, settings.embedding_size)

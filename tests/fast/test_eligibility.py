@@ -17,7 +17,7 @@ from regard.fast.eligibility import HookMonitor, has_hooks_or_overrides
 from regard.fast.selftest import runs_without_error
 from regard.fast.training.packed import loss as packed_loss
 from regard.models import build
-from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import DeepOutput
 from regard.models.vaswani2017 import PreNorm, TransformerEmbedding
 from regard.nn import LSTMCell, SinusoidalPositions
@@ -197,9 +197,9 @@ class DoubledLoss(CrossEntropy):
 def test_own_criterion_is_called(recipe: str) -> None:
     model = accelerate(make_model(recipe))
     loss = compute_loss(model, True)
-    model.criterion = DoubledLoss(LossSettings())
+    model.criterion = DoubledLoss()
     plain = make_model(recipe)
-    plain.criterion = CrossEntropy(LossSettings())
+    plain.criterion = CrossEntropy()
     assert compute_loss(model, True) == pytest.approx(2 * compute_loss(plain, False))
     assert loss == pytest.approx(compute_loss(make_model(recipe), False))
 
@@ -259,7 +259,7 @@ def add_hook(model: Any) -> None:
 
 
 def replace_criterion(model: Any) -> None:
-    model.criterion = DoubledLoss(LossSettings())
+    model.criterion = DoubledLoss()
 
 
 def patch_forward(model: Any) -> None:

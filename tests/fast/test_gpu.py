@@ -51,7 +51,7 @@ from regard.fast.training.packed.batch import make_ragged
 from regard.fast.training.rnn_layer import run_layer
 from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMStep, StepOps, Window
 from regard.models import build
-from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
+from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.models.rnn_common import unroll_decoder
 from regard.nn import state_tensors
 from regard.nn.recurrent import unroll_cell
@@ -405,7 +405,7 @@ def test_fused_loss_of_a_recurrent_model_is_that_of_the_reference(
     monkeypatch.setattr(cross_entropy, "linear_cross_entropy", lambda *given: calls.append(given) or losses(*given))  # type: ignore[func-returns-value]
     torch.manual_seed(0)
     model: Any = build(recipe, 50, 70, size=32, dropout=0.0).cuda().train()
-    model.criterion = CrossEntropy(LossSettings(label_smoothing=0.1, r_drop=r_drop))
+    model.criterion = CrossEntropy(label_smoothing=0.1, r_drop=r_drop)
     given = [each.cuda() for each in make_batch([5, 1, 9, 4], [2, 6, 1, 3])]
 
     def compute(implementation: Any) -> list[torch.Tensor]:

@@ -17,7 +17,7 @@ from regard.fast import accelerate
 from regard.fast.training import linear_cross_entropy
 from regard.models import build
 from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
+from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.special_tokens import PAD
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ def make_model(recipe: str = "luong2015-global", **loss: Any) -> Seq2Seq:
     torch.manual_seed(0)
     model = build(recipe, WORDS, WORDS, size=6, dropout=0.0, **RECIPES[recipe])
     assert isinstance(model, Seq2Seq)
-    model.criterion = CrossEntropy(LossSettings(**loss))
+    model.criterion = CrossEntropy(**loss)
     return model.train()
 
 

@@ -24,7 +24,7 @@ from regard.fast.training.packed import ops, ops_cpu
 from regard.fast.training.packed.batch import BatchSize, make_ragged, pack_batch, target_lengths
 from regard.models import build
 from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy, LossSettings, default_loss_sum
+from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.special_tokens import PAD
 from regard.training.distributed import DistributedContext, ModelWithLoss, apply_fsdp
 
@@ -33,7 +33,7 @@ LENGTHS = [([5, 1, 3, 4], [2, 6, 1, 3]), ([1], [1]), ([2, 2], [4, 1])]
 
 def compute_packed_loss(model: Seq2Seq, given: tuple[Tensor, ...], more: BatchSize | None = None) -> Tensor:
     """Return the loss of a packed batch, padded at its end to the sizes `more` if they are given."""
-    r_drop = model.criterion.settings.r_drop
+    r_drop = model.criterion.r_drop
     source, lengths, target_in, target_out = given
     sizes = BatchSize(len(source), int(lengths.sum()), int((target_in != PAD).sum()))
     rows = pack_batch(source, lengths, target_in, target_out, more or sizes, 2 if r_drop else 1)
@@ -96,7 +96,7 @@ def test_packed_r_drop_is_the_disagreement_of_the_criterion() -> None:
     torch.manual_seed(0)
     h, weight = torch.randn(8, 5, dtype=torch.float64), torch.randn(11, 5, dtype=torch.float64)
     targets = torch.tensor([4, 5, PAD, 7]).repeat(2)
-    criterion = CrossEntropy(LossSettings(label_smoothing=0.2, r_drop=1.5))
+    criterion = CrossEntropy(label_smoothing=0.2, r_drop=1.5)
     logits = (h @ weight.t())[:, None]
     expected = criterion(logits, targets[:, None]) / 2 + criterion.r_drop_loss(logits, targets[:, None])
     torch.testing.assert_close(ops.cross_entropy(h, weight, None, targets, 0.2, 1.5), expected)
@@ -194,7 +194,7 @@ def test_packed_loss_on_a_cpu_skips_padding(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("r_drop", [0.0, 3.0])
 def test_r_drop_and_guided_alignment_on_a_cpu_use_the_reference_loss(r_drop: float) -> None:
     model, given = accelerate(make_model("pre", r_drop)), make_batch([3, 2], [2, 4])
-    model.criterion = CrossEntropy(LossSettings(r_drop=r_drop, guided=0.5))
+    model.criterion = CrossEntropy(r_drop=r_drop, guided=0.5)
     guide = None if r_drop else torch.rand(2, 4, 3)
     expected = default_loss_sum(model, *given, guide)
     torch.testing.assert_close(model.loss_sum(*given, guide), expected, rtol=0, atol=0)

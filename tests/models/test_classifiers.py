@@ -269,7 +269,7 @@ def test_impossible_model_options_are_reported(changes: dict[str, Any], message:
 
 def test_a_translation_loss_is_refused() -> None:
     recipe = read_recipe("yang2016") | {"loss": {"r_drop": 0.5}}
-    with pytest.raises(UserError, match=r"loss\.r_drop is 0\.5, but a classifier"):
+    with pytest.raises(UserError, match=r"loss\.r_drop is 0\.5, but it is for translation models"):
         build(recipe, 9, 3)
 
 

@@ -289,5 +289,5 @@ def test_impossible_model_options_are_reported(changes: dict[str, Any], message:
 
 def test_translation_losses_are_refused() -> None:
     for name in ("guided", "r_drop"):
-        with pytest.raises(UserError, match="are for translation models"):
+        with pytest.raises(UserError, match="is for translation models"):
             build({"model": {"kind": "schuster"}, "loss": {name: 1.0}}, SOURCE, TARGET)

@@ -116,7 +116,7 @@ def target_mask() -> Tensor:
 
 def loss_divisor(model: Any) -> int:
     """Return the number of tokens or sentences by which the summed loss is divided."""
-    return int(target_mask().sum()) if model.criterion.settings.per == "token" else B
+    return int(target_mask().sum()) if model.criterion.per == "token" else B
 
 
 def run_decoder(model: Any) -> Any:

@@ -17,7 +17,7 @@ from support.corpora import translation_recipes
 
 from regard.config import parse_settings
 from regard.errors import UserError
-from regard.models.losses import LossSettings
+from regard.models.losses import CrossEntropy
 from regard.models.registry import MODELS
 from regard.recipes.recipe import (
     AUTO_KEYS,
@@ -76,7 +76,7 @@ def field_names(cls: Any) -> set[str]:
 
 def section_settings(recipe: dict[str, Any]) -> dict[str, type]:
     task = get_task(recipe)
-    return {"loss": LossSettings, "text": task.text_settings, "data": task.data_settings, "training": TrainingSettings}
+    return {"loss": CrossEntropy, "text": task.text_settings, "data": task.data_settings, "training": TrainingSettings}
 
 
 def model_settings(recipe: dict[str, Any]) -> type:

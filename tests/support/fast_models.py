@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import Seq2Seq, build
-from regard.models.losses import CrossEntropy, LossSettings
+from regard.models.losses import CrossEntropy
 from regard.nn import ElmanCell, GRUCell, LSTMCell
 from regard.nn.recurrent import Cell
 from regard.special_tokens import PAD
@@ -70,7 +70,7 @@ def make_training_transformer(
     torch.manual_seed(0)
     model = build("vaswani2017-base", *sizes, size=24, layers=2, heads=3, dropout=0.0, norm=norm)
     assert isinstance(model, Seq2Seq)
-    model.criterion = CrossEntropy(LossSettings(label_smoothing=smoothing, r_drop=r_drop))
+    model.criterion = CrossEntropy(label_smoothing=smoothing, r_drop=r_drop)
     return model.train()
 
 

@@ -104,20 +104,20 @@ class ChunkedLoss(KernelLoss):
         layer = find_output_layer(model) if is_supported(model) else None
         if layer is None or has_hooks_or_overrides(*_modules_on_path(model, layer)):
             return None
-        loss_fn, settings = self._select_loss(model, layer), model.criterion.settings
+        loss_fn, criterion = self._select_loss(model, layer), model.criterion
         if loss_fn is None:
             return None
-        r_drop = settings.r_drop if model.training else 0.0
+        r_drop = criterion.r_drop if model.training else 0.0
         source, lengths, target_in, target_out = (torch.cat([tensor, tensor]) for tensor in batch) if r_drop else batch
         features, _ = model.decoder.hidden_states(model.encode(source, lengths), target_in)
         h = features.flatten(0, 1).to(compute_dtype(layer.weight))
-        return loss_fn(h, layer.weight, layer.bias, target_out.flatten(), settings.label_smoothing, r_drop)
+        return loss_fn(h, layer.weight, layer.bias, target_out.flatten(), criterion.label_smoothing, r_drop)
 
     def _select_loss(self, model: Seq2Seq, layer: nn.Linear) -> LinearCrossEntropy | None:
         """Return the loss for the device of a model, or None."""
         weights = list(model.parameters())
         if is_cpu_model(weights):
-            return None if model.training and model.criterion.settings.r_drop else cross_entropy_in_chunks
+            return None if model.training and model.criterion.r_drop else cross_entropy_in_chunks
         is_training = torch.is_grad_enabled() and model.training
         kernels = self.kernels.select(
             weights, is_training, lambda each: _run_on_device(each.linear_cross_entropy, layer)

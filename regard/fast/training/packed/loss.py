@@ -104,7 +104,7 @@ class PackedLoss(KernelLoss):
             return None
         is_training = torch.is_grad_enabled() and model.training
         if is_cpu_model(fingerprint.weights):
-            ops = None if model.training and model.criterion.settings.r_drop else CPU_OPS
+            ops = None if model.training and model.criterion.r_drop else CPU_OPS
         else:
             kernels = self.kernels.select(fingerprint.weights, is_training, partial(_try_kernels, model, batch))
             ops = None if kernels is None else kernels.TRITON_OPS
@@ -137,7 +137,7 @@ class PackedLoss(KernelLoss):
         bucket, max_lengths = size.round_up(source, target), (bucket_length(source), bucket_length(target))
         dropout_rates = tuple([part.p * part.training for part in fingerprint.dropouts])
         dtype = compute_dtype(fingerprint.weights[0])
-        key = (bucket, max_lengths, dtype, model.criterion.settings, dropout_rates)
+        key = (bucket, max_lengths, dtype, model.criterion, dropout_rates)
 
         def compute(inputs: Sequence[Tensor]) -> Tensor:
             return _compute_eagerly(model, inputs, bucket, ops)
@@ -157,7 +157,7 @@ def _measure_batch(batch: PaddedBatch, ops: PackedOps) -> BatchSize | None:
 def _compute_eagerly(model: Seq2Seq, batch: Sequence[Tensor], size: BatchSize, ops: PackedOps) -> Tensor:
     """Return the loss of a batch that is packed to this size, without a graph."""
     source, lengths, target_in, target_out = batch
-    r_drop = model.criterion.settings.r_drop if model.training else 0.0
+    r_drop = model.criterion.r_drop if model.training else 0.0
     packed = pack_batch(source, lengths, target_in, target_out, size, 2 if r_drop else 1)
     return compute_packed_loss(model, packed, r_drop, compute_dtype(next(model.parameters())), ops)
 
@@ -279,5 +279,5 @@ def compute_packed_loss(
     with torch.autocast(batch.source.device.type, enabled=False):
         memory = encode(encoder, batch.source, batch.source_layout, ops, dtype)
         h = _decode(decoder, memory, batch.source_layout, batch.target_in, batch.target_layout, ops)
-        smoothing = model.criterion.settings.label_smoothing
+        smoothing = model.criterion.label_smoothing
         return ops.cross_entropy(h, decoder.output.weight, None, batch.target_out, smoothing, r_drop)
