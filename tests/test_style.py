@@ -51,7 +51,7 @@ VERBS_AND_TERMS = _split_words(
 # Methods of protocols and classes that many modules implement; every other name has one meaning, thus few definitions.
 SHARED_NAMES = _split_words(
     """
-    iterate_examples compute_metrics compute_loss make_sample
+    iterate_examples compute_metrics make_sample
     main forward backward build load save read write run train evaluate start step select encode decode predict
     translate close open reset update parse prepare create check names to get add attend begin plot plot_state loss
     make_batch make_attention_lines make_image_overlay num_rows num_targets num_tokens parse_json_input parse_lines

@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from regard.data.dataset import Indices, TrainingDataset
-from regard.data.readers.text import Pair
+from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.split import choose_dev_hashes, hash_source
 from regard.errors import UserError
 from regard.plot.attention_overlay import AttentionOverlay, WeightedWords, plot_attention_overlay, plot_weighted_words
@@ -182,12 +182,12 @@ class Predictor(ABC):
         """Return one prediction for each input, in order."""
 
     @abstractmethod
-    def parse_lines(self, lines: Iterable[str]) -> Iterator[Any]:
-        """Yield the inputs that text lines hold, each as soon as its lines are complete."""
+    def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[Any]:
+        """Yield the inputs that text lines hold, each as soon as its lines are complete; `name` is for messages."""
 
-    @abstractmethod
     def read_inputs(self, path: Path) -> Iterator[Any]:
         """Yield the inputs of a file; references in it are ignored."""
+        return self.parse_lines(iterate_lines(path), format_path(path))
 
     @abstractmethod
     def parse_json_input(self, given: Any) -> Any:
@@ -203,11 +203,7 @@ class Predictor(ABC):
         """Return the model's output for each example of a batch, without padding."""
 
     def compute_metrics(self, examples: Sequence[Any], outputs: Sequence[Any]) -> dict[str, Any]:
-        """Return the metrics of the model's outputs for `evaluate`, with the `selection_metrics` for `validate`."""
-        raise NotImplementedError
-
-    def compute_loss(self, examples: Sequence[Any], dataset: Any, outputs: Sequence[Any]) -> float:
-        """Return the dev loss for `validate`."""
+        """Return the metrics of the model's outputs, with the `selection_metrics` and `loss` for `validate`."""
         raise NotImplementedError
 
     def make_sample(self, example: Any, output: Any) -> ValidationSample:
@@ -240,7 +236,7 @@ class Predictor(ABC):
     def validate(self, examples: Sequence[Any], dataset: Any, max_measured: int) -> Validation:
         """Return the loss of all dev examples, and metrics and samples of the first `max_measured` ones."""
         outputs = self.run_model(dataset)
-        loss = self.compute_loss(examples, dataset, outputs)
+        loss = self.compute_metrics(examples, outputs)["loss"]
         if not math.isfinite(loss):
             raise ArithmeticError("the dev loss is NaN or inf")
         measured = self.compute_metrics(examples[:max_measured], outputs[:max_measured])

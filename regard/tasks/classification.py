@@ -24,7 +24,7 @@ from regard.data.classification import (
     read_texts,
 )
 from regard.data.dataset import Integers
-from regard.data.readers.text import Pair, iterate_lines
+from regard.data.readers.text import Pair
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate.label_metrics import ConfusionMatrix
@@ -165,7 +165,7 @@ class ClassificationPredictor(Predictor):
     dataset = ClassificationDataset
     selection_metrics = ("accuracy", "macro_f1")
 
-    def parse_lines(self, lines: Iterable[str]) -> Iterator[str]:
+    def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[str]:
         """Yield each line as a text."""
         yield from lines
 
@@ -173,7 +173,7 @@ class ClassificationPredictor(Predictor):
         """Yield the texts of a folder or labelled file; of any other file, each line is a text."""
         if has_labelled_texts(path):
             return (example.text for example in read_texts(path, self.data.columns))
-        return iterate_lines(path)
+        return super().read_inputs(path)
 
     def parse_json_input(self, given: Any) -> str:
         """Return the text; raise UserError for other types."""
@@ -224,11 +224,12 @@ class ClassificationPredictor(Predictor):
     def compute_metrics(self, examples: Sequence[LabelledText], outputs: Sequence[_ClassifierOutput]) -> dict[str, Any]:
         """Return accuracy, macro-F1, loss, precision, recall and F1 of each label, and the confusion matrix."""
         labels, names = self.vocabulary.encode_labels(examples), self.vocabulary.labels.names
+        log_probs_of_labels = [output.log_probs[label] for output, label in zip(outputs, labels, strict=True)]
         confusion = ConfusionMatrix.from_labels(labels, [int(output.log_probs.argmax()) for output in outputs])
         return {
             "accuracy": confusion.accuracy,
             "macro_f1": confusion.macro_f1,
-            "loss": _compute_cross_entropy(outputs, labels),
+            "loss": 0.0 - float(np.mean(log_probs_of_labels, dtype=np.float64)),
             "labels": {names[id]: confusion.compute_label_scores(id)._asdict() for id in confusion.labels},
             "confusion": {
                 names[id]: {names[other]: count for other, count in row.items()}
@@ -236,22 +237,11 @@ class ClassificationPredictor(Predictor):
             },
         }
 
-    def compute_loss(
-        self, examples: Sequence[LabelledText], dataset: ClassificationDataset, outputs: Sequence[_ClassifierOutput]
-    ) -> float:
-        """Return the mean of −log p of the reference labels."""
-        return _compute_cross_entropy(outputs, dataset.labels)
-
     def make_sample(self, example: LabelledText, output: _ClassifierOutput) -> ValidationSample:
         """Return text, label and predicted label."""
         prediction = self._make_prediction(output)
         chosen = prediction.to_text().replace("\t", " ")
         return ValidationSample({"text": example.text, "label": example.label, "chosen": chosen}, prediction.plot)
-
-
-def _compute_cross_entropy(outputs: Sequence[_ClassifierOutput], labels: Iterable[int]) -> float:
-    log_probs_of_labels = [output.log_probs[label] for output, label in zip(outputs, labels, strict=True)]
-    return 0.0 - float(np.mean(log_probs_of_labels, dtype=np.float64))
 
 
 _MAX_LISTED_LABELS = 10  # more labels are not listed with their counts in the log

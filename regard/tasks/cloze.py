@@ -34,7 +34,7 @@ from regard.data.dataset import (
     compute_dataset_fingerprint,
     pad_rows,
 )
-from regard.data.readers.text import Pair, format_path, iterate_lines
+from regard.data.readers.text import Pair
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
 from regard.plot.attention_overlay import WeightedWords
@@ -297,13 +297,9 @@ class ClozePredictor(Predictor):
             raise UserError(f"a question must be {QUESTION_JSON_FORMAT}, not {short_repr(given)}")
         return parse_question(given, self.data.blank)
 
-    def parse_lines(self, lines: Iterable[str]) -> Iterator[Question]:
+    def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[Question]:
         """Yield the questions in lines, with or without answers."""
-        return parse_questions(lines, self.data.blank)
-
-    def read_inputs(self, path: Path) -> Iterator[Question]:
-        """Yield the questions of a file."""
-        return parse_questions(iterate_lines(path), self.data.blank, format_path(path))
+        return parse_questions(lines, self.data.blank, name)
 
     @classmethod
     def iterate_examples(cls, paths: Sequence[Path], data: ClozeSettings) -> Iterator[Question]:
@@ -329,12 +325,6 @@ class ClozePredictor(Predictor):
             "most_frequent": 100 * sum(baseline_correct) / len(baseline_correct),
             "loss": compute_cloze_loss(predictions),
         }
-
-    def compute_loss(
-        self, examples: Sequence[TokenizedQuestion], dataset: ClozeDataset, outputs: Sequence[_ReaderOutput]
-    ) -> float:
-        """Return the mean of −log P(answer)."""
-        return compute_cloze_loss(list(map(make_cloze_prediction, examples, outputs)))
 
     def make_sample(self, example: TokenizedQuestion, output: _ReaderOutput) -> ValidationSample:
         """Return query, reference answer and predicted answer."""

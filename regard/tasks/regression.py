@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.config import Count
 from regard.data.dataset import Batch, Indices, TrainingDataset
-from regard.data.readers.text import Pair, format_path, iterate_lines
+from regard.data.readers.text import Pair
 from regard.data.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
@@ -276,10 +276,6 @@ class RegressionPredictor(Predictor):
             raise UserError(f'a series must be {{"inputs": [[…], …]}}, not {short_repr(given)}')
         return self._to_table(given["inputs"])
 
-    def read_inputs(self, path: Path) -> Iterator[Table]:
-        """Yield the series of a file."""
-        return self.parse_lines(iterate_lines(path), format_path(path))
-
     def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[Table]:
         """Yield the series in lines, in the format of training data; targets are optional and ignored."""
         num_inputs, num_targets = self.vocabulary.sizes
@@ -297,16 +293,12 @@ class RegressionPredictor(Predictor):
         return read_series(paths, data.inputs)
 
     def compute_metrics(self, examples: Sequence[Series], outputs: Sequence[Table]) -> dict[str, Any]:
-        """Return RMSE and R²."""
-        gold, predicted = (
-            [example.targets for example in examples],
-            [self._make_prediction(output).outputs for output in outputs],
-        )
-        return {"steps": sum(map(len, gold))} | compute_regression_metrics(gold, predicted)
-
-    def compute_loss(self, examples: Sequence[Series], dataset: RegressionDataset, outputs: Sequence[Table]) -> float:
-        """Return the mean square error of the scaled series."""
-        return float(np.square(np.concatenate(outputs) - np.concatenate(dataset.target)).mean())
+        """Return the mean square error of the scaled series, and RMSE and R² of the series."""
+        gold = [example.targets for example in examples]
+        predicted = [self._make_prediction(output).outputs for output in outputs]
+        scaled_errors = np.concatenate(outputs) - self.vocabulary.targets.transform(np.concatenate(gold))
+        loss = float(np.square(scaled_errors).mean())
+        return {"steps": sum(map(len, gold)), "loss": loss} | compute_regression_metrics(gold, predicted)
 
     def make_sample(self, example: Series, output: Table) -> ValidationSample:
         """Return targets and outputs."""

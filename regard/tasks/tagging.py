@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from regard.config import Count
 from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset, compute_dataset_fingerprint, pad_rows
-from regard.data.readers.text import Pair, format_path, iterate_lines
+from regard.data.readers.text import Pair
 from regard.data.split import BaseDataSettings
 from regard.data.tagging import (
     UNKNOWN,
@@ -207,13 +207,9 @@ class TaggingPredictor(Predictor):
                 raise UserError(f"for each word this model reads {wanted}, not {short_repr(row)}")
         return rows
 
-    def parse_lines(self, lines: Iterable[str]) -> Iterator[tuple[WordColumns, ...]]:
+    def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[tuple[WordColumns, ...]]:
         """Yield sentences: one a line, words between white space; or CoNLL-U, or columns if the model reads them."""
-        return parse_untagged_sentences(lines, self.data.columns)
-
-    def read_inputs(self, path: Path) -> Iterator[tuple[WordColumns, ...]]:
-        """Yield the sentences of a file, in the formats of `parse_lines`."""
-        return parse_untagged_sentences(iterate_lines(path), self.data.columns, format_path(path))
+        return parse_untagged_sentences(lines, self.data.columns, name)
 
     @classmethod
     def iterate_examples(cls, paths: Sequence[Path], data: TagDataSettings) -> Iterator[TaggedSentence]:
@@ -221,16 +217,12 @@ class TaggingPredictor(Predictor):
         return read_tagged_sentences(paths, data.columns)
 
     def compute_metrics(self, examples: Sequence[TaggedSentence], outputs: Sequence[_TaggerOutput]) -> dict[str, Any]:
-        """Return accuracy, and chunk scores if the labels mark chunks."""
+        """Return the cross-entropy per word, accuracy, and chunk scores if the labels mark chunks."""
         gold = [sentence.labels for sentence in examples]
+        num_known = sum(label in self.vocabulary.label_ids for labels in gold for label in labels)
+        loss = sum(output.loss for output in outputs) / max(1, num_known)
         metrics = compute_tagging_metrics(gold, [output.tags for output in outputs], self.vocabulary.labels)
-        return {"words": sum(map(len, gold))} | metrics
-
-    def compute_loss(
-        self, examples: Sequence[TaggedSentence], dataset: TaggingDataset, outputs: Sequence[_TaggerOutput]
-    ) -> float:
-        """Return the cross-entropy per word."""
-        return sum(output.loss for output in outputs) / max(1, int((dataset.target.values != PAD).sum()))
+        return {"words": sum(map(len, gold)), "loss": loss} | metrics
 
     def make_sample(self, example: TaggedSentence, output: _TaggerOutput) -> ValidationSample:
         """Return a sentence with its labels and with the predicted ones."""

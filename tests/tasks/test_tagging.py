@@ -491,6 +491,7 @@ def test_prediction_refuses_words_with_missing_or_extra_columns(run: Run, column
 def test_evaluation_agrees_with_predictions(corpus: Path, run: Run) -> None:
     tagger: TaggingPredictor = package.load(run.folder)
     metrics = tagger.evaluate([corpus / "test.conll"])
+    assert metrics.pop("loss") > 0
     gold = list(read_tagged_sentences([corpus / "test.conll"], ColumnNames()))
     made = tagger.predict([" ".join(row[0] for row in one.words) for one in gold])
     pairs = [pair for one, tagged in zip(gold, made, strict=True) for pair in zip(one.labels, tagged.tags, strict=True)]
@@ -567,7 +568,7 @@ def test_train_command_reads_standard_input(corpus: Path, regard: Command) -> No
 
 def test_evaluate_command_prints_accuracy_and_refuses_search_options(corpus: Path, run: Run, regard: Command) -> None:
     metrics = tasks.check_evaluate_command(regard, run.folder, corpus / "test.conll", {"accuracy"})
-    assert set(metrics) == {"system", "sentences", "words", "accuracy"}
+    assert set(metrics) == {"system", "sentences", "words", "loss", "accuracy"}
     refused = regard("evaluate", run.folder, corpus / "test.conll", "--beam", 3)
     assert refused.returncode == 2
     assert refused.stderr == f"regard: --beam is for runs that translate, but {run.folder} does not\n"

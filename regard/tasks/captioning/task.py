@@ -144,9 +144,9 @@ class CaptioningPredictor(Predictor):
         """Tokenizer of the captions."""
         return self.vocabulary.tokenizer
 
-    def parse_lines(self, lines: Iterable[str]) -> Iterator[ImageFile]:
+    def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[ImageFile]:
         """Yield images from lines: a path, or a JSON object with an image."""
-        return parse_image_lines(lines)
+        return parse_image_lines(lines, name=name)
 
     def read_inputs(self, path: Path) -> Iterator[ImageFile]:
         """Yield the images of an image or .npy file, or those that the lines of a text file name."""
