@@ -8,9 +8,8 @@ h_t depends on. The same networks also do regression.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,16 +40,6 @@ class SequenceNetworkSettings:
 @dataclass(frozen=True, kw_only=True)
 class SchusterSettings(SequenceNetworkSettings, EmbeddingSettings):
     """The `model` section of `schuster1997`."""
-
-
-class SequenceNetwork(Protocol):
-    """Interface of a network over a sentence or a time series."""
-
-    output_size: int
-
-    def __call__(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Map x (B, S, I), zero after each end, with `lengths` (B,) to h (B, S, output_size)."""
-        ...
 
 
 class BiRNN(nn.Module):
@@ -92,16 +81,17 @@ class DelayedRNN(nn.Module):
 class WindowedMLP(nn.Module):
     """Tanh units over windows, the same at every position: h^l_t = tanh(W^l [h^{l-1}_{t-w}; …; h^{l-1}_{t+w}] + b^l).
 
-    `windows` gives the window of each layer, in words to each side. Sentences are zero-padded at both ends.
+    In a TDNN every layer has the window of w words to each side, in an MLP only the first one. Sentences are
+    zero-padded at both ends.
     """
 
-    def __init__(self, settings: SequenceNetworkSettings, input_size: int, windows: list[int]) -> None:
+    def __init__(self, settings: SequenceNetworkSettings, input_size: int) -> None:
         super().__init__()
-        widths = [input_size] + [settings.size] * (settings.layers - 1)
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(width, settings.size, 2 * window + 1, padding=window)
-            for width, window in zip(widths, windows, strict=True)
-        )
+        width, window = input_size, settings.window
+        self.convolutions = nn.ModuleList()
+        for _ in range(settings.layers):
+            self.convolutions.append(nn.Conv1d(width, settings.size, 2 * window + 1, padding=window))
+            width, window = settings.size, settings.window if settings.network == "tdnn" else 0
         self.dropout = nn.Dropout(settings.dropout)
         self.residual = settings.residual
         self.output_size = settings.size
@@ -116,6 +106,15 @@ class WindowedMLP(nn.Module):
         return x
 
 
+# Each is called with x (B, S, I), zero after each end, and lengths (B,), and returns h (B, S, output_size).
+NETWORKS: dict[str, type[BiRNN | DelayedRNN | WindowedMLP]] = {
+    "brnn": BiRNN,
+    "rnn": DelayedRNN,
+    "tdnn": WindowedMLP,
+    "mlp": WindowedMLP,
+}
+
+
 class Tagger(Model):
     """Sequence tagger: a network reads words, each a sum of feature embeddings, and predicts a class for each."""
 
@@ -123,7 +122,7 @@ class Tagger(Model):
         criterion.require_plain("tagger")
         super().__init__()
         self.embedding = settings.make_embedding(source_size)
-        self.network = build_network(settings, settings.embedding_size)
+        self.network = NETWORKS[settings.network](settings, settings.embedding_size)
         nn.init.normal_(self.embedding.weight, std=settings.embedding_size**-0.5)  # several are added up for a word
         self.output = nn.Linear(self.network.output_size, target_size)
         self.criterion = criterion
@@ -155,21 +154,6 @@ def _make_rnn(settings: SequenceNetworkSettings, input_size: int) -> Recurrent:
     return Recurrent(cell, input_size, settings.size, settings.layers, dropout=dropout, residual=settings.residual)
 
 
-def build_network(settings: SequenceNetworkSettings, input_size: int) -> SequenceNetwork:
-    """Build the network from its settings, for inputs of width `input_size`.
-
-    In a TDNN every layer has the window, in an MLP only the first one.
-    """
-    window, num_upper_layers = settings.window, settings.layers - 1
-    makers: dict[str, Callable[[], SequenceNetwork]] = {
-        "brnn": lambda: BiRNN(settings, input_size),
-        "rnn": lambda: DelayedRNN(settings, input_size),
-        "tdnn": lambda: WindowedMLP(settings, input_size, [window] * settings.layers),
-        "mlp": lambda: WindowedMLP(settings, input_size, [window] + [0] * num_upper_layers),
-    }
-    return makers[settings.network]()
-
-
 def init_forget_bias_(model: nn.Module) -> None:
     """Set the bias of LSTM forget gates to 1, so that they start open."""
     for module in model.modules():
@@ -187,7 +171,7 @@ class Regressor(Model):
         self, settings: SequenceNetworkSettings, source_size: int, target_size: int, criterion: CrossEntropy
     ) -> None:
         super().__init__()
-        self.network = build_network(settings, source_size)
+        self.network = NETWORKS[settings.network](settings, source_size)
         self.output = nn.Linear(self.network.output_size, target_size)
         self.dropout = nn.Dropout(settings.dropout)
         init_forget_bias_(self)
