@@ -23,7 +23,6 @@ from regard.errors import UserError, format_suggestion
 from regard.models.vaswani2017 import (
     DecoderLayer,
     EncoderLayer,
-    PreNorm,
     TransformerDecoder,
     TransformerEmbedding,
     TransformerEncoder,
@@ -99,7 +98,7 @@ def _to_spec(model: nn.Module) -> Any:
 
 def _encoder_spec(encoder: TransformerEncoder) -> Any:
     layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
-    pre = isinstance(layers[0].around_attention, PreNorm)
+    pre = layers[0].around_attention.is_pre_norm
     spec = specs.TransformerEncoderSpec(len(layers), layers[0].attention.heads, pre_norm=pre)
     _set_embedding(spec, spec.embeddings[0], encoder.embedding)
     for part, layer in zip(spec.layer, layers, strict=True):
@@ -113,7 +112,7 @@ def _encoder_spec(encoder: TransformerEncoder) -> Any:
 def _decoder_spec(decoder: TransformerDecoder) -> Any:
     """Return the specification of a decoder, whose reported attention is that of the alignment head."""
     layers, (seen, head, _) = decoder.decoder_layers(), decoder.alignment_head
-    pre, heads = isinstance(layers[0].around_attention, PreNorm), layers[0].attention.heads
+    pre, heads = layers[0].around_attention.is_pre_norm, layers[0].attention.heads
     spec = specs.TransformerDecoderSpec(
         len(layers),
         heads,

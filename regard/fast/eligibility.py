@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, FeedForward, PostNorm, PreNorm, TransformerEmbedding
+from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, FeedForward, Residual, TransformerEmbedding
 from regard.nn import LearnedPositions, MultiHeadAttention, NoPositions, SinusoidalPositions
 
 TRANSFORMER_MODULES = {
-    *(EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, PreNorm, PostNorm),
+    *(EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, Residual),
     *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Dropout, nn.Identity),
 }
 EMBEDDING_MODULES = {TransformerEmbedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}

@@ -55,50 +55,28 @@ class TransformerSettings:
 
 
 class Residual(nn.Module):
-    """Residual connection around a sub-layer, with dropout and layer normalisation."""
+    """Residual connection around a sub-layer, with dropout and layer normalisation.
+
+    Post-norm is LayerNorm(x + Sublayer(x)), as in the paper (section 3.1). Pre-norm is x + Sublayer(LayerNorm(x)); it
+    trains without a careful warm-up, but needs a final norm.
+    """
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(settings.size)
         self.dropout = nn.Dropout(settings.dropout)
+        self.is_pre_norm = settings.norm == "pre"
 
     def sublayer_input(self, x: Tensor) -> Tensor:
         """Return the input of the sub-layer."""
-        raise NotImplementedError
+        return self.norm(x) if self.is_pre_norm else x
 
     def add_residual(self, x: Tensor, y: Tensor) -> Tensor:
         """Return x after the sub-layer's output y is added."""
-        raise NotImplementedError
-
-
-class PostNorm(Residual):
-    """Residual connection LayerNorm(x + Sublayer(x)), as in the paper (section 3.1)."""
-
-    def sublayer_input(self, x: Tensor) -> Tensor:
-        """Return x."""
-        return x
-
-    def add_residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return x + y, normalised."""
-        out: Tensor = self.norm(x + self.dropout(y))
-        return out
-
-
-class PreNorm(Residual):
-    """Residual connection x + Sublayer(LayerNorm(x)); it trains without a careful warm-up, but needs a final norm."""
-
-    def sublayer_input(self, x: Tensor) -> Tensor:
-        """Return x normalised."""
-        normed: Tensor = self.norm(x)
-        return normed
-
-    def add_residual(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return x + y."""
         out: Tensor = x + self.dropout(y)
-        return out
+        return out if self.is_pre_norm else self.norm(out)
 
 
-RESIDUALS = {"pre": PreNorm, "post": PostNorm}
 Positions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
@@ -130,11 +108,10 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        residual = RESIDUALS[settings.norm]
         self.attention = MultiHeadAttention(settings.size, settings.heads)
-        self.around_attention = residual(settings)
+        self.around_attention = Residual(settings)
         self.feedforward = FeedForward(settings.size, settings.feedforward_size)
-        self.around_feedforward = residual(settings)
+        self.around_feedforward = Residual(settings)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Run the layer on x (B, S, size) with mask (B, S)."""
@@ -171,13 +148,12 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        residual = RESIDUALS[settings.norm]
         self.attention = MultiHeadAttention(settings.size, settings.heads)
-        self.around_attention = residual(settings)
+        self.around_attention = Residual(settings)
         self.cross_attention = MultiHeadAttention(settings.size, settings.heads)
-        self.around_cross_attention = residual(settings)
+        self.around_cross_attention = Residual(settings)
         self.feedforward = FeedForward(settings.size, settings.feedforward_size)
-        self.around_feedforward = residual(settings)
+        self.around_feedforward = Residual(settings)
 
     def project(self, memory: Memory) -> Memory:
         """Return the memory with this layer's projected keys and values in place of the encoder's."""

@@ -19,7 +19,7 @@ from regard.fast.training.packed import loss as packed_loss
 from regard.models import build
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import DeepOutput
-from regard.models.vaswani2017 import PreNorm, TransformerEmbedding
+from regard.models.vaswani2017 import Residual, TransformerEmbedding
 from regard.nn import LSTMCell, SinusoidalPositions
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -148,7 +148,7 @@ def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture
     ("recipe", "kind", "name"),
     [
         ("default", nn.LayerNorm, "forward"),
-        ("default", PreNorm, "sublayer_input"),
+        ("default", Residual, "sublayer_input"),
         ("luong2015-global", LSTMCell, "forward"),
     ],
 )

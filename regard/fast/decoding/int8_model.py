@@ -36,7 +36,7 @@ from regard.fast.eligibility import EMBEDDING_MODULES, TRANSFORMER_MODULES, has_
 from regard.fast.kernels.build import KernelUnavailableError, require_selftest
 from regard.models import Seq2Seq, vaswani2017
 from regard.models.hypothesis import Hypothesis
-from regard.models.vaswani2017 import PostNorm, PreNorm, TransformerDecoder, TransformerEncoder
+from regard.models.vaswani2017 import Residual, TransformerDecoder, TransformerEncoder
 from regard.nn import Attended, prefix_mask
 from regard.special_tokens import BOS, EOS, PAD
 
@@ -79,7 +79,7 @@ def is_supported(model: Seq2Seq) -> bool:
     kinds = {type(part) for part in inside}
     known = (
         kinds <= TRANSFORMER_MODULES
-        and not {PreNorm, PostNorm} <= kinds
+        and len({part.is_pre_norm for part in inside if isinstance(part, Residual)}) == 1
         and {type(part) for part in around} <= EMBEDDING_MODULES
     )
     here = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in model.parameters())

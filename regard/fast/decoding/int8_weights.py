@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from regard.fast.kernels import build
 from regard.fast.kernels.build import FLOAT, INT, LONG, POINTER
 from regard.fast.selftest import cpu_time_ratio
-from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, PostNorm, TransformerDecoder, TransformerEncoder
+from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, TransformerDecoder, TransformerEncoder
 from regard.nn import MultiHeadAttention
 
 
@@ -223,7 +223,7 @@ class WeightArena:
     def stack(self, made: list[LayerStruct], first: EncoderLayer | DecoderLayer, last: nn.Module) -> StackStruct:
         """Return uniform layers, and the final norm if there is one."""
         end = self.array(LayerNormStruct, [self.norm(last)]) if isinstance(last, nn.LayerNorm) else None
-        post = isinstance(first.around_attention, PostNorm)
+        post = not first.around_attention.is_pre_norm
         widest = max(layer.inner.out_features for layer in made)
         size, heads = first.attention.size, first.attention.heads
         return StackStruct(self.array(LayerStruct, made), len(made), size, heads, widest, post, end)

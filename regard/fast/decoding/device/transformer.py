@@ -26,7 +26,7 @@ from regard.fast.decoding.device.state import (
 from regard.fast.training.packed import loss as packed_loss
 from regard.fast.training.packed.batch import make_ragged, pad_lengths
 from regard.models.base import Seq2Seq
-from regard.models.vaswani2017 import DecoderLayer, PreNorm, TransformerDecoder, TransformerEncoder
+from regard.models.vaswani2017 import DecoderLayer, TransformerDecoder, TransformerEncoder
 from regard.nn import prefix_mask
 from regard.special_tokens import PAD
 
@@ -78,7 +78,7 @@ class TransformerWeights:
         self.size, self.heads = decoder.decoder_layers()[0].attention.size, decoder.decoder_layers()[0].attention.heads
         self.tables: dict[int, Tensor] = {}  # by the number of positions
         norms = [norm for layer in self.layers for norm in layer.norms]
-        self.is_pre_norm = isinstance(decoder.decoder_layers()[0].around_attention, PreNorm)
+        self.is_pre_norm = decoder.decoder_layers()[0].around_attention.is_pre_norm
         self.first = norms[0] if self.is_pre_norm else None
         self.norms = [*norms[1:], decoder.norm] if self.is_pre_norm else norms  # after each sub-layer
 

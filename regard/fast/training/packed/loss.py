@@ -35,8 +35,6 @@ from regard.models.losses import CrossEntropy
 from regard.models.vaswani2017 import (
     DecoderLayer,
     EncoderLayer,
-    PostNorm,
-    PreNorm,
     Residual,
     TransformerDecoder,
     TransformerEmbedding,
@@ -72,8 +70,8 @@ def find_obstacle(model: Seq2Seq) -> str | None:
     unknown = next((path for path, part in parts.items() if type(part) not in REPLACED_MODULES), None)
     if unknown is not None:
         return f"{unknown} is of class {type(parts[unknown]).__name__}"
-    if {PreNorm, PostNorm} <= set(map(type, parts.values())):
-        return "it has both PreNorm and PostNorm layers"
+    if len({part.is_pre_norm for part in parts.values() if isinstance(part, Residual)}) > 1:
+        return "it has both pre-norm and post-norm layers"
     if model.get_submodule("decoder.output").bias is not None:
         return "decoder.output has a bias"
     criterion = type(model.criterion)
@@ -182,7 +180,7 @@ class ResidualStream:
         self, ops: PackedOps, x: Tensor, residuals: Sequence[Residual], final_norm: nn.Module, dtype: torch.dtype
     ) -> None:
         self.ops = ops
-        self.is_pre_norm = isinstance(residuals[0], PreNorm)
+        self.is_pre_norm = residuals[0].is_pre_norm
         norms = [residual.norm for residual in residuals]
         self.x, self.layer_input = x, x.to(dtype)
         if self.is_pre_norm:
