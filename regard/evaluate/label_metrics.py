@@ -12,13 +12,27 @@ def _percent(count: int, total: int) -> float:
     return 100 * count / total if total else 0.0
 
 
-class LabelScores(NamedTuple):
-    """Precision, recall and F1 of one label."""
+class MatchCounts(NamedTuple):
+    """Number of gold, predicted and correct labels or chunks of one type; a fraction with denominator 0 is 0."""
 
-    texts: int  # number of texts with this gold label
-    precision: float
-    recall: float
-    f1: float
+    gold: int
+    predicted: int
+    correct: int
+
+    @property
+    def precision(self) -> float:
+        """Fraction of the predicted ones that are correct, in percent."""
+        return _percent(self.correct, self.predicted)
+
+    @property
+    def recall(self) -> float:
+        """Fraction of the gold ones that were predicted, in percent."""
+        return _percent(self.correct, self.gold)
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall, in percent."""
+        return _percent(2 * self.correct, self.gold + self.predicted)
 
 
 class ConfusionMatrix(NamedTuple):
@@ -53,16 +67,14 @@ class ConfusionMatrix(NamedTuple):
     @property
     def macro_f1(self) -> float:
         """Unweighted mean of the labels' F1: a rare label counts as much as a frequent one."""
-        scores = [self.compute_label_scores(label).f1 for label in self.labels]
+        scores = [self.count_matches(label).f1 for label in self.labels]
         return sum(scores) / max(1, len(scores))
 
-    def compute_label_scores(self, label: int) -> LabelScores:
-        """Return precision, recall and F1 of one label; a fraction with denominator 0 is 0."""
-        correct = self.counts.get((label, label), 0)
+    def count_matches(self, label: int) -> MatchCounts:
+        """Return the number of gold, predicted and correct occurrences of one label."""
         gold = sum(count for (gold_label, _), count in self.counts.items() if gold_label == label)
         predicted = sum(count for (_, predicted_label), count in self.counts.items() if predicted_label == label)
-        f1 = _percent(2 * correct, gold + predicted)
-        return LabelScores(gold, _percent(correct, predicted), _percent(correct, gold), f1)
+        return MatchCounts(gold, predicted, self.counts.get((label, label), 0))
 
 
 _CHUNK_LABEL = re.compile(r"[BI]-.+", re.DOTALL)
@@ -74,29 +86,6 @@ class Chunk(NamedTuple):
     kind: str
     start: int
     end: int
-
-
-class ChunkCounts(NamedTuple):
-    """Number of gold, predicted and correct chunks."""
-
-    gold: int
-    predicted: int
-    correct: int
-
-    @property
-    def precision(self) -> float:
-        """Fraction of predicted chunks that are correct, in percent."""
-        return _percent(self.correct, self.predicted)
-
-    @property
-    def recall(self) -> float:
-        """Fraction of gold chunks that were predicted, in percent."""
-        return _percent(self.correct, self.gold)
-
-    @property
-    def f1(self) -> float:
-        """Harmonic mean of precision and recall, in percent."""
-        return _percent(2 * self.correct, self.gold + self.predicted)
 
 
 def are_chunk_labels(labels: Iterable[str]) -> bool:
@@ -123,7 +112,7 @@ def find_chunks(labels: Sequence[str]) -> list[Chunk]:
     return chunks
 
 
-def count_chunks(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, ChunkCounts]:
+def count_chunks(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, MatchCounts]:
     """Count chunks by type, sorted; a chunk is correct if its type, start and end are."""
     num_gold, num_predicted, num_correct = Counter[str](), Counter[str](), Counter[str]()
     for gold_labels, predicted_labels in zip(gold, predicted, strict=True):
@@ -132,11 +121,11 @@ def count_chunks(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str
         num_predicted.update(chunk.kind for chunk in predicted_chunks)
         num_correct.update(chunk.kind for chunk in set(gold_chunks) & set(predicted_chunks))
     return {
-        kind: ChunkCounts(num_gold[kind], num_predicted[kind], num_correct[kind])
+        kind: MatchCounts(num_gold[kind], num_predicted[kind], num_correct[kind])
         for kind in sorted(num_gold | num_predicted)
     }
 
 
-def sum_chunk_counts(counts: Iterable[ChunkCounts]) -> ChunkCounts:
+def sum_chunk_counts(counts: Iterable[MatchCounts]) -> MatchCounts:
     """Return the sum over all chunk types."""
-    return ChunkCounts(*map(sum, zip(ChunkCounts(0, 0, 0), *counts, strict=True)))
+    return MatchCounts(*map(sum, zip(MatchCounts(0, 0, 0), *counts, strict=True)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import sacrebleu
@@ -73,9 +73,9 @@ def ter(hypotheses: Sequence[str], references: References) -> MetricScore:
     return _score_corpus(sacrebleu.TER(normalized=True), hypotheses, references)
 
 
-def warn_about_bleu(references: Sequence[str], language: str | None = None) -> None:
+def warn_about_bleu(references: References, language: str | None = None) -> None:
     """Log a warning if the references have no spaces between words, so that BLEU cannot count words."""
-    if not has_spaces("".join(references), language):
+    if choose_selection_metric(references, language) != "bleu":
         log_message(
             "warning: the target language has no spaces between words: BLEU (tok:13a) is meaningless, compare chrF"
         )
@@ -151,12 +151,12 @@ def find_nearest_translation(translations: Sequence[str], reference: str) -> int
     return scores.index(max(scores))
 
 
-def choose_selection_metric(references: Sequence[str], language: str | None = None) -> str:
+def choose_selection_metric(references: References, language: str | None = None) -> str:
     """Return the metric that chooses the best checkpoint: `bleu`, or `chrf` for scripts without spaces.
 
     BLEU counts words between spaces: in Chinese, Japanese, Thai and others it is 0 or random.
     """
-    return "bleu" if has_spaces("".join(references), language) else "chrf"
+    return "bleu" if has_spaces("".join(chain.from_iterable(references)), language) else "chrf"
 
 
 def score_texts(

@@ -27,7 +27,7 @@ from regard.data.dataset import Integers
 from regard.data.readers.text import Pair
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
-from regard.evaluate.label_metrics import ConfusionMatrix
+from regard.evaluate.label_metrics import ConfusionMatrix, MatchCounts
 from regard.models.base import log_probs
 from regard.models.classifier import ClassifierSettings
 from regard.models.hypothesis import Floats
@@ -230,7 +230,7 @@ class ClassificationPredictor(Predictor):
             "accuracy": confusion.accuracy,
             "macro_f1": confusion.macro_f1,
             "loss": 0.0 - float(np.mean(log_probs_of_labels, dtype=np.float64)),
-            "labels": {names[id]: confusion.compute_label_scores(id)._asdict() for id in confusion.labels},
+            "labels": {names[id]: _describe_matches(confusion.count_matches(id)) for id in confusion.labels},
             "confusion": {
                 names[id]: {names[other]: count for other, count in row.items()}
                 for id, row in confusion.rows_by_gold_label.items()
@@ -242,6 +242,10 @@ class ClassificationPredictor(Predictor):
         prediction = self._make_prediction(output)
         chosen = prediction.to_text().replace("\t", " ")
         return ValidationSample({"text": example.text, "label": example.label, "chosen": chosen}, prediction.plot)
+
+
+def _describe_matches(counts: MatchCounts) -> dict[str, float]:
+    return {"texts": counts.gold, "precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
 
 
 _MAX_LISTED_LABELS = 10  # more labels are not listed with their counts in the log

@@ -748,7 +748,7 @@ def test_data_and_text_settings_take_effect(data: Path, tmp_path: Path) -> None:
     assert job(**finer).dataset.sizes.max() == 16
     assert job(**{**finer, "data.image": 8}).dataset.sizes.max() == 4
     assert "no caption is left" in error_message(job, **{"data.max_length": 2})
-    assert "the others have 100" in error_message(job, **{"data.features": 100})
+    assert "the model reads 100" in error_message(job, **{"data.features": 100})
     assert job(**{"text.vocabulary": 6}).vocabulary_sizes[1] == 6
     assert "model.max_side" in error_message(job, **{"model.max_side": 1})
     subwords = {"text.kind": "bpe", "text.vocabulary": 280, "text.dropout": 0.5}

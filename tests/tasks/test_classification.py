@@ -664,8 +664,10 @@ def test_f1_and_accuracy_match_counting(pairs: list[tuple[int, int]]) -> None:
         precision = hits / chosen.count(label) if label in chosen else 0.0
         recall = hits / right.count(label) if label in right else 0.0
         f1s.append(2 * precision * recall / (precision + recall) if hits else 0.0)
-        metrics = confusion.compute_label_scores(label)
-        assert metrics == pytest.approx((right.count(label), 100 * precision, 100 * recall, 100 * f1s[-1]))
+        counts = confusion.count_matches(label)
+        assert (counts.gold, counts.precision, counts.recall, counts.f1) == pytest.approx(
+            (right.count(label), 100 * precision, 100 * recall, 100 * f1s[-1])
+        )
     assert confusion.macro_f1 == pytest.approx(100 * sum(f1s) / len(f1s))
     assert confusion.accuracy == pytest.approx(100 * sum(one == other for one, other in pairs) / len(pairs))
     assert {

@@ -543,7 +543,7 @@ def load_with_backbone(run: Run, tmp_path: Path, **changes: Any) -> Any:
     [
         ({"checksum": "12"}, "(random) are not those that extracted the training features"),
         ({"weights": "/gone/w.pth"}, "/gone/w.pth is missing: the weights of squeezenet1_1"),
-        ({}, "it is an image, and the run does not say which network extracts its features"),
+        ({}, "it is an image: extract features with `regard data features`"),
     ],
 )
 def test_image_is_refused_unless_the_weights_of_the_run_are_known(

@@ -24,7 +24,7 @@ from regard.models.xu2015_hard import attention_entropy
 from regard.special_tokens import PAD
 from regard.tasks.batched_inference import map_batches
 from regard.tasks.captioning.backbone import Backbone
-from regard.tasks.captioning.image_files import CaptionExample
+from regard.tasks.captioning.image_files import CaptionExample, ImageFile
 from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, make_vocabulary_file_name
 
@@ -65,6 +65,14 @@ class CaptionVocabulary(NamedTuple):
         """Return the number of tokens as text."""
         return f"a vocabulary of {self.tokenizer.vocab_size:,}"
 
+    def check_features(self, grid_shape: GridShape, picture: ImageFile) -> None:
+        """Raise UserError if an image has another number of features per position."""
+        if grid_shape.features != self.features:
+            hint = "; it is an image: extract features with `regard data features`" if grid_shape.is_pixels else ""
+            raise picture.make_error(
+                f"{grid_shape.features:,} features per position, but the model reads {self.features:,}{hint}"
+            )
+
     def save(self, folder: Path) -> None:
         """Write the tokenizer into a folder."""
         self.tokenizer.save(folder / make_vocabulary_file_name("caption", self.settings))
@@ -88,11 +96,11 @@ class CaptionDataset(TrainingDataset):
         kept = [(example, ids) for example, ids in encoded if max_length is None or len(ids) <= max_length]
         self.examples = [example for example, _ in kept]
         self.captions = RaggedArray.from_rows(ids for _, ids in kept)
-        self.grid_shapes = [_read_grid_shape(example, vocabulary) for example in self.examples]
-        self.grounded_tokens = [
-            find_grounded_tokens(example, grid_shape, self.tokenizer)
-            for example, grid_shape in zip(self.examples, self.grid_shapes, strict=True)
-        ]
+        self.grid_shapes = [self.preprocessor.read_grid_shape(example.picture) for example in self.examples]
+        self.grounded_tokens: list[GroundedTokens] = []
+        for example, grid_shape in zip(self.examples, self.grid_shapes, strict=True):
+            vocabulary.check_features(grid_shape, example.picture)
+            self.grounded_tokens.append(find_grounded_tokens(example, grid_shape, self.tokenizer))
         num_positions = np.array([grid_shape.num_positions for grid_shape in self.grid_shapes], dtype=np.int64)
         self.sizes = np.maximum(num_positions, self.captions.lengths + 1).astype(np.int32)
         pairs = zip(self.examples, self.grid_shapes, strict=True)
@@ -172,17 +180,6 @@ def score_captions(model: Seq2Seq, dataset: CaptionDataset, device: torch.device
 
     batch_scores = map_batches(score_batch, dataset.sizes, batch_tokens)
     return CaptionScores(*(sum(values) for values in zip(*batch_scores, strict=True)))
-
-
-def _read_grid_shape(example: CaptionExample, vocabulary: CaptionVocabulary) -> GridShape:
-    """Return the grid of an image; raise UserError if it has other features per position than the vocabulary says."""
-    grid_shape = vocabulary.preprocessor.read_grid_shape(example.picture)
-    if grid_shape.features != vocabulary.features:
-        hint = "; it is an image: extract features with `regard data features`" if grid_shape.is_pixels else ""
-        raise example.picture.make_error(
-            f"{grid_shape.features:,} features per position, but the others have {vocabulary.features:,}{hint}"
-        )
-    return grid_shape
 
 
 def find_grounded_tokens(example: CaptionExample, grid_shape: GridShape, tokenizer: Tokenizer) -> GroundedTokens:

@@ -174,10 +174,11 @@ class CaptioningPredictor(Predictor):
     def predict(self, inputs: Sequence[ImageSource], beam: int = 5) -> list[CaptionPrediction]:
         """Return a caption for each image: a path, an object as in a line of JSON, or an array."""
         pictures = [_to_image_file(source) for source in require_list(inputs, "image")]
-        image_inputs = [
-            self._preprocess_image(source if isinstance(source, np.ndarray) else picture.load(), picture)
-            for source, picture in zip(inputs, pictures, strict=True)
-        ]
+        image_inputs = []
+        for source, picture in zip(inputs, pictures, strict=True):
+            array = source if isinstance(source, np.ndarray) else picture.load()
+            image_inputs.append(self.vocabulary.preprocessor.preprocess(array, picture))
+            self.vocabulary.check_features(image_inputs[-1].grid_shape, picture)
 
         def search_rows(rows: Indices) -> list[Hypothesis]:
             return self.run_batch(pad_image_inputs([image_inputs[row] for row in rows.tolist()]), beam)
@@ -196,17 +197,6 @@ class CaptioningPredictor(Predictor):
         """Return a caption for each image; only some images are in memory at a time."""
         slices = (pictures[start : start + _IMAGES_IN_MEMORY] for start in range(0, len(pictures), _IMAGES_IN_MEMORY))
         return [prediction for batch in slices for prediction in self.predict(batch, beam)]
-
-    def _preprocess_image(self, array: Array, picture: ImageFile) -> ImageInput:
-        """Preprocess an image; raise UserError if its features per position are not those of training."""
-        image_input = self.vocabulary.preprocessor.preprocess(array, picture)
-        if image_input.grid_shape.features != self.data.features:
-            hint = "; it is an image, and the run does not say which network extracts its features"
-            raise picture.make_error(
-                f"{image_input.grid_shape.features:,} features per position, but the model "
-                f"reads {self.data.features:,}{hint if image_input.grid_shape.is_pixels else ''}"
-            )
-        return image_input
 
     def _make_prediction(
         self, picture: ImageFile, image_input: ImageInput, hypothesis: Hypothesis
@@ -232,7 +222,7 @@ class CaptioningPredictor(Predictor):
         groups = group_captions_by_image(examples)
         references, texts = list(groups.values()), [one.text for one in self.caption_images(list(groups))]
         scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
-        warn_about_bleu([caption for captions in references for caption in captions])
+        warn_about_bleu(references)
         bleu_score = bleu(texts, references, self.tokenizer.lowercase)
         chrf_score = chrf(texts, references, self.tokenizer.lowercase)
         return {
@@ -256,7 +246,7 @@ class CaptioningPredictor(Predictor):
         groups = group_captions_by_image(examples, max_measured)
         references, predictions = list(groups.values()), self.caption_images(list(groups), beam=1)
         texts = [prediction.text for prediction in predictions]
-        selection_metric = choose_selection_metric([caption for captions in references for caption in captions])
+        selection_metric = choose_selection_metric(references)
         scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
         metrics = score_texts(texts, references, selection_metric, self.tokenizer.lowercase)
         metrics["exact"] = compute_exact_match(texts, references, self.tokenizer)
@@ -330,9 +320,8 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
         """Return the config with features and backbone of the images; log the metric that chooses the best model."""
         has_pixels = dataset.grid_shapes[0].is_pixels
         backbone = None if has_pixels else _find_feature_backbone(config.data, parent)
-        references = group_captions_by_image(split.dev, config.training.validate_pairs).values()
-        selection_metric = choose_selection_metric([caption for captions in references for caption in captions])
-        report_selection_metric(selection_metric, config.training.best)
+        references = list(group_captions_by_image(split.dev, config.training.validate_pairs).values())
+        report_selection_metric(choose_selection_metric(references), config.training.best)
         return config.override(
             {
                 "data.features": dataset.grid_shapes[0].features,
