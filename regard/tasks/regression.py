@@ -6,17 +6,18 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import Count
+from regard.config import Count, convert_value
 from regard.data.dataset import Batch, Indices, TrainingDataset
+from regard.data.readers.jsonl import parse_json_line
 from regard.data.readers.text import Pair
 from regard.data.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
 from regard.data.split import BaseDataSettings
@@ -54,11 +55,18 @@ _SCALE_FILE = "scale.json"
 MAX_DEVIATIONS = 1e6  # scaled values are clipped here, so that float32 can hold their squares
 
 
-class StandardScaler(NamedTuple):
+@dataclass(frozen=True)
+class StandardScaler:
     """Mean and standard deviation of each column."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.mean) == len(self.deviation) or not all(map(math.isfinite, self.mean + self.deviation)):
+            raise ValueError("expected a finite mean and deviation for each column")
+        if min(self.deviation) <= 0:
+            raise ValueError("a deviation must be more than 0")
 
     @classmethod
     def fit(cls, tables: Sequence[Table]) -> StandardScaler:
@@ -82,7 +90,8 @@ class StandardScaler(NamedTuple):
         return original
 
 
-class SeriesScalers(NamedTuple):
+@dataclass(frozen=True)
+class SeriesScalers:
     """Scalers of the inputs and of the targets: the vocabulary of regression."""
 
     inputs: StandardScaler
@@ -107,8 +116,7 @@ class SeriesScalers(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write both scalers into a folder."""
-        document = {"inputs": self.inputs._asdict(), "targets": self.targets._asdict()}
-        (folder / _SCALE_FILE).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        (folder / _SCALE_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> SeriesScalers:
@@ -116,20 +124,8 @@ class SeriesScalers(NamedTuple):
         path = folder / _SCALE_FILE
         if not path.is_file():
             raise UserError(f"{path} is missing: the run has no scaling of its numbers")
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            return cls(_parse_scaler(document["inputs"]), _parse_scaler(document["targets"]))
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise UserError(f"{path} does not have a mean and a deviation for each column") from error
-
-
-def _parse_scaler(fields: Any) -> StandardScaler:
-    mean, deviation = (tuple(map(float, fields[name])) for name in ("mean", "deviation"))
-    if len(mean) != len(deviation) or not mean or not all(map(math.isfinite, (*mean, *deviation))):
-        raise ValueError("expected a finite mean and deviation for each column")
-    if min(deviation) <= 0:
-        raise ValueError("a deviation must be more than 0")
-    return StandardScaler(mean, deviation)
+        fields = parse_json_line(path.read_text(encoding="utf-8", errors="replace"), str(path))
+        return convert_value(fields, cls, str(path))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
