@@ -1,4 +1,4 @@
-"""Middleware of every request: limits of size and time, headers, errors, metrics, the log, and cancellation."""
+"""Middleware of every request: limits of size and time, headers, errors, metrics, and the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import urlsplit, urlunsplit
 
@@ -43,7 +42,9 @@ SHUTTING_DOWN = HTTPError(
 TOO_MANY_CONNECTIONS = HTTPError(
     "Too many connections; try again in a moment", 503, {"Retry-After": "2", "Connection": "close"}
 )
-BEYOND_LIMIT = "regard.beyond_connection_limit"  # key of the scope of a request to refuse
+# Keys of the scope, which the connection of a request sets.
+BEYOND_LIMIT = "regard.beyond_connection_limit"  # it is to be refused
+DISCONNECTED = "regard.disconnected"  # it was cancelled because its client has left
 MAX_LOGGED_PATH = 200  # characters
 ORIGIN = re.compile(r"https?://[^/\s]+|\*")
 URL_PREFIX = re.compile(r"(?:/[\w.~-]+)+")
@@ -53,7 +54,7 @@ class RequestGuard:
     """ASGI middleware around the whole application, which answers every request, whatever happens."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
-        self.app = CancelOnDisconnect(app)
+        self.app = app
         self.settings = settings
         self.metrics = metrics
         self.prefix = normalize_prefix(settings.url_prefix)
@@ -63,6 +64,7 @@ class RequestGuard:
         """Answer one request."""
         started, method = time.perf_counter(), scope["method"]
         response = ResponseWriter(send, self._make_headers(scope), has_body=method != "HEAD")
+        connection_scope = scope
         if method == "HEAD":  # answered like GET, without a body
             scope = {**scope, "method": "GET"}
         try:
@@ -80,7 +82,8 @@ class RequestGuard:
         except HTTPError as error:
             await response.refuse(error, scope, receive)
         except asyncio.CancelledError:
-            await response.refuse(SHUTTING_DOWN, scope, receive)
+            if DISCONNECTED not in connection_scope:
+                await response.refuse(SHUTTING_DOWN, scope, receive)
         except Exception as error:
             log_event("failed", logging.ERROR, error, path=scope["path"])
             await response.refuse(HTTPError("Internal server error", 500), scope, receive)
@@ -117,7 +120,8 @@ class RequestGuard:
             if is_complete:  # the only further message is that the client has left, at any time
                 return await receive()
             try:
-                message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+                async with asyncio.timeout(deadline - time.monotonic()):  # unlike wait_for, it swallows no cancellation
+                    message = await receive()
             except TimeoutError as error:
                 raise HTTPError("The request took too long to arrive", 408, {"Connection": "close"}) from error
             size += len(message.get("body", b""))
@@ -204,49 +208,3 @@ def _remove_host(location: bytes) -> bytes:
     """Return the path and query of a URL: the host that a client states is not repeated unchecked."""
     parts = urlsplit(location.decode("latin-1"))
     return urlunsplit(("", "", f"/{parts.path.lstrip('/')}", parts.query, "")).encode("latin-1")
-
-
-class CancelOnDisconnect:
-    """ASGI middleware that cancels a request when its client disconnects."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one request."""
-        disconnected = asyncio.Event()
-        watcher: asyncio.Task[None] | None = None  # waits for the disconnect once the whole request has arrived
-
-        async def watch() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            disconnected.set()
-
-        async def receive_or_wait() -> Message:
-            """Return the next message of the request; after the last one, wait for the disconnect."""
-            nonlocal watcher
-            if watcher is None:
-                message = await receive()
-                if message["type"] == "http.request":
-                    if not message.get("more_body", False):
-                        watcher = asyncio.create_task(watch())
-                    return message
-                disconnected.set()
-                await asyncio.Event().wait()  # until the request is cancelled: an incomplete body is no error to report
-            await disconnected.wait()
-            return {"type": "http.disconnect"}
-
-        request = asyncio.ensure_future(self.app(scope, receive_or_wait, send))
-        disconnect = asyncio.ensure_future(disconnected.wait())
-        try:
-            await asyncio.wait((request, disconnect), return_when=asyncio.FIRST_COMPLETED)
-            if request.done():
-                request.result()
-            else:
-                request.cancel()
-                with suppress(asyncio.CancelledError):
-                    await request
-        finally:
-            for task in (request, disconnect, watcher):
-                if task is not None:
-                    task.cancel()

@@ -1,4 +1,4 @@
-"""HTTP connections: timeouts for headers and for responses, and limits that uvicorn does not have."""
+"""HTTP connections: timeouts, limits, and the cancellation of requests, which uvicorn does not have."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import struct
 from typing import NoReturn
 
 import h11
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from regard.serve.http.middleware import BEYOND_LIMIT
+from regard.serve.http.middleware import BEYOND_LIMIT, DISCONNECTED
 
 CROWDED_HEADER_TIMEOUT = 2.0  # seconds that a connection has for its headers if there are too many connections
 HALF_CLOSE_GRACE = 5.0  # seconds for the response to a client that has closed its side of the connection
@@ -56,24 +56,27 @@ class LimitedParser(h11.Connection):
 
 
 class TimeoutProtocol(H11Protocol):
-    """Connection of uvicorn with timeouts for headers and responses, and for clients that have closed their side."""
+    """Connection of uvicorn with timeouts; a request whose client disconnects is cancelled."""
 
     timeout = 30.0  # seconds from the first byte of a request to the last of its headers, and for a response to move
     header_timer: asyncio.TimerHandle | None = None
     write_timer: asyncio.TimerHandle | None = None
     half_close_timer: asyncio.TimerHandle | None = None
+    request: tuple[asyncio.Task[None], Scope] | None = None  # the latest one
+    is_beyond_limit = False  # its requests are refused
     discarded = 0  # bytes since the last response that belong to no further request
     unsent = 0  # bytes of a response when its progress was last checked
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the header timer; make room for the connection, or mark it as refused, if there are too many."""
         super().connection_made(transport)
+        self.app = self._run_request
         self.conn = self.parser = LimitedParser(h11.SERVER, HEAD_SIZE)
         limit, self.limit_concurrency = self.limit_concurrency, None  # uvicorn's own response is not JSON
         if limit is not None and len(self.connections) > limit:
             self._close_idlest()
         if limit is not None and len(self.connections) > limit:
-            self.app = _mark_as_refused(self.app)
+            self.is_beyond_limit = True
             self.timeout = min(self.timeout, CROWDED_HEADER_TIMEOUT)
             if len(self.connections) > 2 * limit:
                 transport.abort()
@@ -120,10 +123,23 @@ class TimeoutProtocol(H11Protocol):
         return self.is_busy
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
+        """Stop all timers, and cancel a request that is not answered yet."""
         for timer in (self.header_timer, self.write_timer, self.half_close_timer):
             _cancel(timer)
+        if self.is_busy and self.request is not None:
+            task, scope = self.request
+            scope[DISCONNECTED] = True
+            task.cancel()
         super().connection_lost(exc)
+
+    async def _run_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.cycle.disconnected:  # before this task began
+            return
+        if task := asyncio.current_task():
+            self.request = task, scope
+        if self.is_beyond_limit:
+            scope[BEYOND_LIMIT] = True
+        await self.config.loaded_app(scope, receive, send)
 
     @property
     def is_busy(self) -> bool:
@@ -175,16 +191,6 @@ class TimeoutProtocol(H11Protocol):
 def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
-
-
-def _mark_as_refused(app: ASGIApp) -> ASGIApp:
-    """Let the middleware know that a request came on a connection beyond the limit."""
-
-    async def mark_and_run(scope: Scope, receive: Receive, send: Send) -> None:
-        scope[BEYOND_LIMIT] = True
-        await app(scope, receive, send)
-
-    return mark_and_run
 
 
 def make_protocol(timeout: float) -> type[TimeoutProtocol]:
