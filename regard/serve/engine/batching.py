@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from regard.serve.http.errors import OverloadedError
 
@@ -29,38 +29,24 @@ DecodeBatch = Callable[[Sequence[S], K, Callable[[int, R], None], Callable[[], S
 SLICE = 4  # batches of one request that wait at once
 
 
+Item = tuple[S, "asyncio.Future[R]"]  # a segment, and its result to come; cancelled if its client has left
+
+
 @dataclass(eq=False)
 class PendingRequest(Generic[S, R, K]):
-    """Segments of a request, and the results so far."""
+    """Segments of a request that are not in a batch yet."""
 
     key: K
-    segments: Sequence[S]
-    answer: asyncio.Future[list[R]] = field(repr=False)
-    waiting: deque[int] = field(default_factory=deque)  # numbers of segments that are not in a batch yet
-    results: dict[int, R] = field(default_factory=dict)
-
-    @property
-    def is_awaited(self) -> bool:
-        """True unless it was answered, has failed, or its client has left."""
-        return not self.answer.done()
-
-
-Place = tuple[PendingRequest[S, R, K], int]  # a request and the number of one of its segments
+    items: deque[Item[S, R]]
 
 
 @dataclass(eq=False)
 class RunningBatch(Generic[S, R, K]):
     """Segments that one thread decodes."""
 
-    key: K
-    running: dict[int, Place[S, R, K]] = field(default_factory=dict)  # those without a result, by their number
+    key: K | None = None  # until the first segment
+    running: dict[int, Item[S, R]] = field(default_factory=dict)  # those without a result, by their number
     count: int = 0  # segments so far
-
-    def add(self, places: Sequence[Place[S, R, K]]) -> list[S]:
-        """Add segments and return them."""
-        self.running.update(enumerate(places, self.count))
-        self.count += len(places)
-        return [request.segments[number] for request, number in places]
 
 
 class ContinuousBatcher(Generic[S, R, K]):
@@ -112,69 +98,72 @@ class ContinuousBatcher(Generic[S, R, K]):
         return results
 
     async def _enqueue(self, segments: Sequence[S], key: K) -> list[R]:
-        answer: asyncio.Future[list[R]] = asyncio.get_running_loop().create_future()
-        request = PendingRequest(key, segments, answer, deque(range(len(segments))))
+        loop = asyncio.get_running_loop()
+        answers: list[asyncio.Future[R]] = [loop.create_future() for _ in segments]
+        request = PendingRequest(key, deque(zip(segments, answers, strict=True)))
         with self.lock:
             self.queue.append(request)
             self.waiting += len(segments)
         self._start_batches()
         try:
-            return await answer
-        finally:
-            self._withdraw(request)
-
-    def _withdraw(self, request: PendingRequest[S, R, K]) -> None:
-        """Remove what is left of a request from the queue, because it was cancelled or has failed."""
-        with self.lock:
-            if request.waiting:  # then it is in the queue
-                self.queue.remove(request)
-                self.waiting -= len(request.waiting)
-                request.waiting.clear()
-        self.space_freed.set()
+            return await asyncio.gather(*answers)
+        finally:  # if it was cancelled or has failed, some of it is left
+            with self.lock:
+                if request.items:  # then it is in the queue
+                    self.queue.remove(request)
+                    self.waiting -= len(request.items)
+                    request.items.clear()
+            for answer in answers:
+                answer.cancel()
+            self.space_freed.set()
 
     def _start_batches(self) -> None:
         """Start a batch in each idle thread, as long as segments wait."""
-        while self.idle_threads and (places := self._admit()):
+        loop = asyncio.get_running_loop()
+        while self.idle_threads and (segments := self._admit(batch := RunningBatch[S, R, K]())):
             self.idle_threads -= 1
-            loop = asyncio.get_running_loop()
-            batch: RunningBatch[S, R, K] = RunningBatch(places[0][0].key)
-            future = loop.run_in_executor(self.executor, self._run_batch, batch, batch.add(places), loop)
+            future = loop.run_in_executor(self.executor, self._run_batch, batch, segments, loop)
             future.add_done_callback(partial(self._end_batch, batch))
         self.space_freed.set()
 
     def _end_batch(self, batch: RunningBatch[S, R, K], future: asyncio.Future[None]) -> None:
         self.idle_threads += 1
         if error := future.exception():  # not an `Exception`, such as a panic of a library in Rust
-            self._fail(batch.running.values(), error)
+            _fail(batch.running.values(), error)
         self._start_batches()
 
-    def _admit(self, batch: RunningBatch[S, R, K] | None = None) -> list[Place[S, R, K]]:
-        """Take the next segments from the queue, one of each request in turn, as long as the batch has room.
+    def _admit(self, batch: RunningBatch[S, R, K]) -> list[S]:
+        """Move the next segments from the queue to a batch, one of each request in turn, as long as it has room.
 
         A running batch is not joined ahead of requests that have waited longer and do not fit into it: it would never
         end, and they wait for its end.
         """
-        running = [] if batch is None else [request.segments[n] for request, n in list(batch.running.values())]
-        longest = max(map(self.size, running), default=0)
-        admitted: list[Place[S, R, K]] = []
+        is_new = not batch.count
+        longest = max((self.size(segment) for segment, _ in batch.running.values()), default=0)
+        admitted: list[S] = []
         skipped: list[PendingRequest[S, R, K]] = []
         with self.lock:
-            while self.queue and len(running) + len(admitted) < self.max_segments and not (batch and skipped):
+            while self.queue and len(batch.running) < self.max_segments and (is_new or not skipped):
                 request = self.queue.popleft()
-                if not request.is_awaited:
-                    self.waiting -= len(request.waiting)
-                    request.waiting.clear()
+                segment, answer = item = request.items[0]
+                if answer.done():  # its client has left
+                    self.waiting -= len(request.items)
+                    request.items.clear()
                     continue
-                size = self.size(request.segments[request.waiting[0]])
-                key = batch.key if batch else admitted[0][0].key if admitted else request.key
-                count = len(running) + len(admitted)
-                if request.key != key or (count and max(longest, size) * (count + 1) > self.max_tokens):
+                if not batch.count:
+                    batch.key = request.key
+                padded = max(longest, self.size(segment))
+                count = len(batch.running) + 1
+                if request.key != batch.key or (count > 1 and padded * count > self.max_tokens):
                     skipped.append(request)
                     continue
-                admitted.append((request, request.waiting.popleft()))
-                longest = max(longest, size)
+                batch.running[batch.count] = item
+                batch.count += 1
+                admitted.append(segment)
+                longest = padded
                 self.waiting -= 1
-                if request.waiting:
+                request.items.popleft()
+                if request.items:
                     self.queue.append(request)  # behind all others
             self.queue.extendleft(reversed(skipped))
         if admitted:
@@ -191,40 +180,41 @@ class ContinuousBatcher(Generic[S, R, K]):
         """
 
         def report(number: int, result: R) -> None:
-            loop.call_soon_threadsafe(self._store_result, *batch.running.pop(number), result)
+            _, answer = batch.running.pop(number)
+            loop.call_soon_threadsafe(_answer, answer, result)
 
         def take_more() -> list[S]:
             if not grows or not self.waiting:
                 return []
             admitted = self._admit(batch)
             loop.call_soon_threadsafe(self.space_freed.set)
-            return batch.add(admitted)
+            return admitted
 
         error: Exception | None = None
         try:
-            self.decode(segments, batch.key, report, take_more)
+            self.decode(segments, cast("K", batch.key), report, take_more)
         except Exception as raised:
             error = raised
         left = list(batch.running.values())
         if error is None or isinstance(error, OverloadedError) or len(left) == 1:
-            loop.call_soon_threadsafe(self._fail, left, error)
+            loop.call_soon_threadsafe(_fail, left, error)
             return
-        for request, number in left:
-            if request.is_awaited:
-                single: RunningBatch[S, R, K] = RunningBatch(batch.key)
-                self._run_batch(single, single.add([(request, number)]), loop, grows=False)
-
-    def _fail(self, places: Iterable[Place[S, R, K]], error: BaseException | None) -> None:
-        for request, _ in places:
-            if request.is_awaited:
-                request.answer.set_exception(error or RuntimeError("a batch ended without one of its results"))
-
-    def _store_result(self, request: PendingRequest[S, R, K], number: int, result: R) -> None:
-        """Store a result; the last one answers the request."""
-        request.results[number] = result
-        if len(request.results) == len(request.segments) and request.is_awaited:
-            request.answer.set_result([request.results[n] for n in range(len(request.segments))])
+        for segment, answer in left:
+            if not answer.done():
+                single = RunningBatch(batch.key, {0: (segment, answer)}, 1)
+                self._run_batch(single, [segment], loop, grows=False)
 
     def close(self) -> None:
         """Wait for the running batches and end the threads."""
         self.executor.shutdown()
+
+
+def _answer(answer: asyncio.Future[R], result: R) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(items: Iterable[Item[S, R]], error: BaseException | None) -> None:
+    for _, answer in items:
+        if not answer.done():
+            answer.set_exception(error or RuntimeError("a batch ended without one of its results"))
