@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
@@ -52,6 +52,20 @@ SMALL_KEYLESS = 65_536  # bytes of a body that is read without a key; the key ma
 MAX_KEYLESS = 8  # larger ones that are read at once
 
 
+class Client(NamedTuple):
+    """Client whose requests are counted together, a key or else an address, and its limits."""
+
+    name: str
+    quota: Quota
+    char_limit: int
+
+    def check_lengths(self, texts: Sequence[str], what: str) -> None:
+        """Refuse too long texts of a request or of a file."""
+        longest = max(map(len, texts), default=0)
+        if 0 <= self.char_limit < longest:
+            raise HTTPError(f"Invalid request: {what} ({longest}) exceeds text limit ({self.char_limit})")
+
+
 class Service:
     """Models, access control and thread pools that the routes use."""
 
@@ -80,13 +94,13 @@ class Service:
         self.prediction_pool = BoundedThreadPool(threads=1, queue_size=60)  # predicts for other tasks
         self.document_pool = DocumentPool(threads=2, queue_size=14)
 
-    async def authorize_and_read(self, request: Request, schema: type[P]) -> tuple[P, ApiKey | None]:
-        """Return the valid parameters of a request that its client may make, and the client's key, if it has one."""
-        values, key = await self.authorize(request)
-        return validate(schema, values), key
+    async def authorize_and_read(self, request: Request, schema: type[P]) -> tuple[P, Client]:
+        """Return the valid parameters of a request, and its client, which may make it."""
+        values, client = await self.authorize(request)
+        return validate(schema, values), client
 
-    async def authorize(self, request: Request) -> tuple[Mapping[str, Any], ApiKey | None]:
-        """Return the parameters of a request that its client may make, and the client's key, if it has one.
+    async def authorize(self, request: Request) -> tuple[Mapping[str, Any], Client]:
+        """Return the parameters of a request, and its client, which may make it.
 
         A client that is banned, or has no requests left, is refused before a byte of the body is read, as is a wrong
         key in a header or in the query. If keys are known and the request has none there, one may be in the body: then
@@ -94,27 +108,33 @@ class Service:
         bodies, by the few that are parsed at once, if a key is required by the few large ones that are read at once,
         and by the ban in the end.
         """
-        client, given_key = self.identify_client(request), _get_key(request)
-        self.rate_limiter.refuse_banned(client)
-        key = await self._check_key(request, given_key) if given_key else None
-        if given_key or self.api_keys is None:
-            self.rate_limiter.check(self.identify_client(request, key), 1, self.make_quota(key))
-        with self._limit_keyless(request) if self.settings.require_key and not given_key else nullcontext():
+        client, key = self._identify_client(request), _get_key(request)
+        self.rate_limiter.refuse_banned(client.name)
+        if key or self.api_keys is None:
+            client = await self._check_key(client, key)
+            self.rate_limiter.check(client.name, 1, client.quota)
+        with self._limit_keyless(request) if self.settings.require_key and not key else nullcontext():
             values = await read_parameters(request, self.body_pool)
             cost = count_texts(values)
-            if not given_key:
-                key = await self._check_key(request, validate(Parameters, values).api_key, cost)
+            if not key:
+                client = await self._check_key(client, validate(Parameters, values).api_key, cost)
         by_length = count_requests(count_characters(values))
-        self.rate_limiter.consume(self.identify_client(request, key), cost, self.make_quota(key), by_length=by_length)
-        return values, key
+        self.rate_limiter.consume(client.name, cost, client.quota, by_length=by_length)
+        return values, client
 
     async def authorize_without_body(self, request: Request, cost: int = 0, by_length: int = 0) -> None:
         """Check the key of a request without a body, where one is required, and count so many requests for it."""
-        self.rate_limiter.refuse_banned(self.identify_client(request))
-        key = await self._check_key(request, _get_key(request))
+        client = self._identify_client(request)
+        self.rate_limiter.refuse_banned(client.name)
+        client = await self._check_key(client, _get_key(request))
         if cost:
-            client = self.identify_client(request, key)
-            self.rate_limiter.consume(client, cost, self.make_quota(key), by_length=by_length)
+            self.rate_limiter.consume(client.name, cost, client.quota, by_length=by_length)
+
+    def _identify_client(self, request: Request) -> Client:
+        settings = self.settings
+        network = client_network(client_address(request.scope, settings.trust_proxy))
+        quota = Quota(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
+        return Client(f"address {network}", quota, settings.char_limit)
 
     @contextmanager
     def _limit_keyless(self, request: Request) -> Iterator[None]:
@@ -134,14 +154,20 @@ class Service:
         finally:
             self.keyless_bodies -= 1
 
-    async def _check_key(self, request: Request, key: str, cost: int = 1) -> ApiKey | None:
-        """Look a key up; attempts to guess one are counted as requests."""
+    async def _check_key(self, client: Client, key: str, cost: int = 1) -> Client:
+        """Return the client that a key makes of one without; attempts to guess a key are counted as requests."""
         try:
-            return await self._find_key(key)
+            found = await self._find_key(key)
         except HTTPError as error:
             if error.status < 500:
-                self.rate_limiter.consume(self.identify_client(request), cost, self.make_quota())
+                self.rate_limiter.consume(client.name, cost, client.quota)
             raise
+        if found is None:
+            return client
+        own = (found.req_limit, found.hourly_req_limit, found.daily_req_limit)
+        # A limit of 0 for the service is meant for clients without a key.
+        quota = Quota(*[(limit or -1) if mine is None else mine for mine, limit in zip(own, client.quota, strict=True)])
+        return Client(f"key {found.id}", quota, client.char_limit if found.char_limit is None else found.char_limit)
 
     async def _find_key(self, key: str) -> ApiKey | None:
         if self.api_keys is None:
@@ -161,22 +187,6 @@ class Service:
             raise HTTPError(f"{how} to get an API key")
         return None
 
-    def make_quota(self, key: ApiKey | None = None) -> Quota:
-        """Return the rate limits of a key, or those without one."""
-        settings = self.settings
-        default = Quota(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
-        if key is None:
-            return default
-        own = (key.req_limit, key.hourly_req_limit, key.daily_req_limit)
-        # A limit of 0 for the service is meant for clients without a key.
-        return Quota(*[(limit or -1) if mine is None else mine for mine, limit in zip(own, default, strict=True)])
-
-    def identify_client(self, request: Request, key: ApiKey | None = None) -> str:
-        """Return the client whose requests are counted together: a key, or else an address."""
-        if key:
-            return f"key {key.id}"
-        return f"address {client_network(client_address(request.scope, self.settings.trust_proxy))}"
-
     def get_base_url(self, request: Request) -> str:
         """Return the beginning of URLs of the service, for a client.
 
@@ -191,24 +201,14 @@ class Service:
         is_trusted = self.settings.trust_proxy and scheme in ("http", "https")
         return str(request.base_url.replace(scheme=scheme) if is_trusted else request.base_url)
 
-    def get_char_limit(self, key: ApiKey | None) -> int:
-        """Return the maximum number of characters of a text."""
-        return self.settings.char_limit if key is None or key.char_limit is None else key.char_limit
-
-    def check_sizes(self, texts: Sequence[str], key: ApiKey | None) -> None:
+    def check_sizes(self, texts: Sequence[str], client: Client) -> None:
         """Refuse a request with too many or too long texts."""
         limit = self.settings.batch_limit
         if 0 <= limit < len(texts):
             raise HTTPError(
                 f"Invalid request: request ({len(texts)}) exceeds text limit ({limit}) of texts in one request"
             )
-        self.check_lengths(texts, key, "request")
-
-    def check_lengths(self, texts: Sequence[str], key: ApiKey | None, what: str) -> None:
-        """Refuse too long texts of a request or of a file."""
-        longest, limit = max(map(len, texts), default=0), self.get_char_limit(key)
-        if 0 <= limit < longest:
-            raise HTTPError(f"Invalid request: {what} ({longest}) exceeds text limit ({limit})")
+        client.check_lengths(texts, "request")
 
     def find_run(self, name: str) -> Path:
         """Return the folder of a run by the name of its model."""
@@ -282,17 +282,8 @@ class Service:
 
     def close(self) -> None:
         """Delete the stored files, and end all threads and processes."""
-        for part in (
-            self.file_store,
-            self.document_pool,
-            self.inspection_pool,
-            self.key_pool,
-            self.body_pool,
-            self.text_pool,
-            self.file_pool,
-            self.prediction_pool,
-            self.models,
-        ):
+        pools = (self.body_pool, self.text_pool, self.file_pool, self.key_pool, self.inspection_pool)
+        for part in (self.file_store, self.document_pool, *pools, self.prediction_pool, self.models):
             part.close()
 
 

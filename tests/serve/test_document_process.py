@@ -17,7 +17,14 @@ import pytest
 from support.archives import make_zip
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
-from regard.serve.engine.documents import DocumentPool, DocumentProcess, answer_request, split_texts
+from regard.serve.engine.documents import (
+    Document,
+    DocumentPool,
+    DocumentProcess,
+    ProcessLimits,
+    answer_request,
+    split_texts,
+)
 from regard.serve.http.errors import HTTPError
 
 BODY = '<w:p xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:r><w:t>a</w:t></w:r></w:p>'
@@ -36,7 +43,7 @@ def double(texts: Sequence[str]) -> list[str]:
 
 
 def translate(process: DocumentProcess, name: str, content: bytes) -> bytes:
-    return process.translate(name, content, double, DocumentLimits(), lambda warning: None)
+    return process.translate(Document(name, content), double, lambda warning: None)
 
 
 def get_id(process: DocumentProcess) -> int:
@@ -48,7 +55,7 @@ def test_document_process_translates_as_the_library_does(process: DocumentProces
     warnings: list[str] = []
     for name, content in {"a.docx": DOCX, "a.html": b"<p>the <b>old</b> dog", "a.txt": b"12\n"}.items():
         assert translate(process, name, content) == translate_document(name, content, double)
-    made = process.translate("a.txt", b"one\n", lambda texts: [""], DocumentLimits(), warnings.append)
+    made = process.translate(Document("a.txt", b"one\n"), lambda texts: [""], warnings.append)
     assert made == b"one\n"
     assert warnings == ["a.txt: no translation for 'one', which stays as it is"]
 
@@ -67,10 +74,10 @@ def test_refused_documents_leave_the_process_ready_for_others(process: DocumentP
     with pytest.raises(DocumentError, match=r"a\.docx does not match its extension: it is not a zip file"):
         translate(process, "a.docx", b"one")
     with pytest.raises(DocumentError, match=r"a\.txt has 2 tags or lines; the maximum is 1"):
-        process.translate("a.txt", b"one\n\n", double, DocumentLimits(tags=1), lambda warning: None)
+        process.translate(Document("a.txt", b"one\n\n", DocumentLimits(tags=1)), double, lambda warning: None)
     xliff = b'<xliff version="2.0" srcLang="en" trgLang="pt"/>'
     with pytest.raises(DocumentError, match=r"a\.xliff declares pt as its target language, not de"):
-        process.translate("a.xliff", xliff, double, DocumentLimits(), lambda warning: None, ("en", "de"))
+        process.translate(Document("a.xliff", xliff, languages=("en", "de")), double, lambda warning: None)
     assert translate(process, "a.txt", b"one") == b"one one"
     assert get_id(process) == first
 
@@ -83,7 +90,7 @@ def test_document_whose_translation_fails_is_refused_and_the_next_one_translated
         raise error
 
     with pytest.raises(type(error), match="too long"):
-        process.translate("a.txt", b"one", fail, DocumentLimits(), lambda warning: None)
+        process.translate(Document("a.txt", b"one"), fail, lambda warning: None)
     assert translate(process, "a.txt", b"one") == b"one one"
 
 
@@ -102,7 +109,7 @@ def test_document_whose_process_is_killed_is_refused_and_the_next_one_translated
         return double(texts)
 
     with pytest.raises(DocumentError, match=f"a.txt {message}"):
-        process.translate("a.txt", b"one", kill, DocumentLimits(), lambda warning: None)
+        process.translate(Document("a.txt", b"one"), kill, lambda warning: None)
     assert translate(process, "a.txt", b"one") == b"one one"
 
 
@@ -114,14 +121,14 @@ def test_document_is_finished_if_all_processes_of_the_service_are_told_to_end(pr
 
     process.start()
     send_signals([])  # while it starts
-    assert process.translate("a.txt", b"one", send_signals, DocumentLimits(), lambda warning: None) == b"one one"
+    assert process.translate(Document("a.txt", b"one"), send_signals, lambda warning: None) == b"one one"
 
 
 def test_document_that_takes_too_much_memory_is_refused(process: DocumentProcess) -> None:
-    process.memory = 150 << 20
+    process.limits = ProcessLimits(memory=150 << 20)
     with pytest.raises(DocumentError, match=r"a\.txt takes too much memory; it is not translated"):
         translate(process, "a.txt", b"a" * 33_000_000)
-    process.memory = 2 << 30
+    process.limits = ProcessLimits()
     assert translate(process, "a.txt", b"one") == b"one one"
 
 
@@ -132,12 +139,12 @@ def test_process_without_memory_for_a_message_ends_instead_of_leaving_the_servic
 
     connection = FullConnection(os.open(os.devnull, os.O_RDWR))
     with connection, pytest.raises(SystemExit):
-        answer_request(connection, "a.txt", b"one", DocumentLimits())
+        answer_request(connection, Document("a.txt", b"one"))
 
 
 @pytest.mark.slow
 def test_document_that_takes_too_much_processor_time_is_refused(process: DocumentProcess) -> None:
-    process.seconds = 0
+    process.limits = ProcessLimits(seconds=0)
     with pytest.raises(DocumentError, match=r"a\.html takes more than 0 seconds of processor time"):
         translate(process, "a.html", b"<p>a</p>" * 100_000)
 
@@ -152,7 +159,7 @@ def test_cancelled_document_ends_its_process_and_frees_its_thread() -> None:
 
     async def cancel() -> None:
         pool = DocumentPool(threads=1, queue_size=0)
-        task = asyncio.create_task(pool.translate("a.txt", b"one", wait, DocumentLimits(), print))
+        task = asyncio.create_task(pool.translate(Document("a.txt", b"one"), wait, print))
         await asyncio.to_thread(began.wait)
         process = pool.processes[0].process
         task.cancel()
@@ -163,7 +170,7 @@ def test_cancelled_document_ends_its_process_and_frees_its_thread() -> None:
         gate.set()
         while pool.busy:
             await asyncio.sleep(0.001)
-        assert await pool.translate("a.txt", b"one", double, DocumentLimits(), print) == b"one one"
+        assert await pool.translate(Document("a.txt", b"one"), double, print) == b"one one"
         pool.close()
 
     asyncio.run(cancel())
@@ -178,9 +185,9 @@ def test_documents_are_translated_where_processes_cannot_be_limited() -> None:
     script = """if True:
         import sys
         sys.modules["resource"] = None  # as on Windows
-        from regard.serve.engine.documents import DocumentLimits, DocumentProcess
+        from regard.serve.engine.documents import Document, DocumentProcess
         process = DocumentProcess()
-        made = process.translate("a.txt", b"one", lambda texts: ["two"], DocumentLimits(), print)
+        made = process.translate(Document("a.txt", b"one"), lambda texts: ["two"], print)
         print(made, process.process)
     """
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "b'two' None\n"
@@ -188,7 +195,7 @@ def test_documents_are_translated_where_processes_cannot_be_limited() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_process_that_holds_much_memory_is_replaced(process: DocumentProcess) -> None:
-    process.max_kept_memory = 0
+    process.limits = ProcessLimits(kept_memory=0)
     assert translate(process, "a.txt", b"one") == b"one one"
     assert process.process is None
     assert translate(process, "a.txt", b"two") == b"two two"

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
 from regard.serve.engine.thread_pool import BoundedThreadPool
@@ -32,13 +32,8 @@ from regard.serve.engine.thread_pool import BoundedThreadPool
 try:
     import resource
 except ImportError:  # Windows, which can neither limit a process nor pass it a socket in this way
-    HAS_PROCESSES = False
-else:
-    HAS_PROCESSES = True
+    resource = None  # type: ignore[assignment]
 
-SECONDS = 60  # of processor time that one document may take
-MEMORY = 2 << 30  # bytes of address space of a process
-MAX_KEPT_MEMORY = 300 << 20  # bytes: a process that has grown beyond that is replaced by a fresh one
 MESSAGE_TEXTS = 1_000  # at most in one message
 MESSAGE_CHARACTERS = 200_000  # at most in one message, unless a single text has more
 
@@ -46,13 +41,35 @@ Translate = Callable[[Sequence[str]], list[str]]
 Languages = tuple[str | None, str | None]  # source and target
 
 
+class Document(NamedTuple):
+    """A document to translate."""
+
+    name: str
+    content: bytes
+    limits: DocumentLimits = DocumentLimits()
+    languages: Languages = (None, None)
+
+    def translate(self, translate: Translate, warn: Callable[[str], None]) -> bytes:
+        """Translate it in this process."""
+        return translate_document(self.name, self.content, translate, self.limits, warn, self.languages)
+
+
+class ProcessLimits(NamedTuple):
+    """Limits of a process that translates documents."""
+
+    seconds: int = 60  # of processor time that one document may take
+    memory: int = 2 << 30  # bytes of address space
+    kept_memory: int = 300 << 20  # bytes: a process that has grown beyond that is replaced by a fresh one
+
+
 class DocumentProcess:
     """A process that parses and writes documents, started with the first one and again after it has ended."""
 
-    def __init__(self, seconds: int = SECONDS, memory: int = MEMORY, max_kept_memory: int = MAX_KEPT_MEMORY) -> None:
-        self.seconds, self.memory, self.max_kept_memory = seconds, memory, max_kept_memory
-        self.lock = threading.RLock()  # held while the process is started or ended
+    def __init__(self) -> None:
+        self.limits = ProcessLimits()
+        self.lock = threading.RLock()  # held while the process is started or ended, or gets another document
         self.process: subprocess.Popen[bytes] | None = None
+        self.document: Document | None = None
         self.is_killed = False  # on purpose
 
     def start(self) -> Connection:
@@ -84,42 +101,37 @@ class DocumentProcess:
                 self.is_killed = False
             return self.connection
 
-    def translate(
-        self,
-        name: str,
-        content: bytes,
-        translate: Translate,
-        limits: DocumentLimits,
-        warn: Callable[[str], None],
-        languages: Languages = (None, None),
+    def translate(self, document: Document, translate: Translate, warn: Callable[[str], None]) -> bytes:
+        """Translate a document; `translate` and `warn` are called in this process."""
+        if resource is None:
+            return document.translate(translate, warn)
+        with self.lock:
+            self.document = document
+            connection = self.start()
+        try:
+            return self._exchange_messages(connection, document, translate, warn)
+        finally:
+            with self.lock:
+                self.document = None
+
+    def _exchange_messages(
+        self, connection: Connection, document: Document, translate: Translate, warn: Callable[[str], None]
     ) -> bytes:
-        """Do what `regard.documents.translate_document` does; `translate` and `warn` are called in this process."""
-        if not HAS_PROCESSES:
-            return translate_document(name, content, translate, limits, warn, languages)
-        connection = self.start()
-        request = {
-            "name": name,
-            "limits": limits,
-            "languages": languages,
-            "seconds": self.seconds,
-            "memory": self.memory,
-            "max_kept_memory": self.max_kept_memory,
-        }
+        name = document.name
         with self._explain_end(name):
-            _send(connection, request)
-            connection.send_bytes(content)
-            message = json.loads(connection.recv_bytes())
-            texts = _receive_texts(connection) if "texts" in message else []
-        if texts:
+            _send(connection, {**document._asdict(), "content": None, "process_limits": self.limits})
+            connection.send_bytes(document.content)
+            message = _receive(connection)
+        if isinstance(message, list):
             try:
-                translations = translate(texts)
+                translations = translate(message)
             except BaseException:  # the process waits for translations that do not come: replace it
                 self.kill()
                 self.close()
                 raise
             with self._explain_end(name):
-                _send_texts(connection, translations)
-                message = json.loads(connection.recv_bytes())
+                _send(connection, translations)
+                message = _receive(connection)
         with self._explain_end(name):
             translated = connection.recv_bytes() if "warnings" in message else b""
         if message["last"]:
@@ -142,17 +154,18 @@ class DocumentProcess:
             if self.is_killed:
                 raise CancelledError from error
             if code == -signal.SIGXCPU:
-                why = f"takes more than {self.seconds} seconds of processor time; it is not translated"
+                why = f"takes more than {self.limits.seconds} seconds of processor time; it is not translated"
             else:
                 why = f"takes too much memory, or cannot be read: the process that read it has ended with {code}"
             raise DocumentError(f"{name} {why}") from error
 
-    def kill(self) -> None:
-        """End the process at once: its document is not wanted any more."""
+    def kill(self, document: Document | None = None) -> None:
+        """End the process at once; only if it translates this document, where one is given."""
         with self.lock:
-            self.is_killed = True
-            if self.process is not None:
-                self.process.kill()
+            if document is None or document is self.document:
+                self.is_killed = True
+                if self.process is not None:
+                    self.process.kill()
 
     def close(self) -> None:
         """End the process after its last document."""
@@ -172,37 +185,22 @@ class DocumentPool(BoundedThreadPool):
         self.idle: SimpleQueue[DocumentProcess] = SimpleQueue()
         for process in self.processes:
             self.idle.put(process)
-        self.kill_lock = threading.Lock()  # held while a process is assigned to another document, or killed
 
-    async def translate(
-        self,
-        name: str,
-        content: bytes,
-        translate: Translate,
-        limits: DocumentLimits,
-        warn: Callable[[str], None],
-        languages: Languages = (None, None),
-    ) -> bytes:
-        """Do what `regard.documents.translate_document` does. If this is cancelled, the process is killed."""
-        assigned: list[DocumentProcess] = []  # the process of this document, while it is translated
+    async def translate(self, document: Document, translate: Translate, warn: Callable[[str], None]) -> bytes:
+        """Translate a document, see `DocumentProcess.translate`; if this is cancelled, the process is killed."""
 
         def translate_in_process() -> bytes:
             process = self.idle.get()
-            with self.kill_lock:
-                assigned.append(process)
             try:
-                return process.translate(name, content, translate, limits, warn, languages)
+                return process.translate(document, translate, warn)
             finally:
-                with self.kill_lock:
-                    assigned.clear()
                 self.idle.put(process)
 
         try:
             return await self(translate_in_process)
         except asyncio.CancelledError:
-            with self.kill_lock:
-                for process in assigned:
-                    process.kill()
+            for process in self.processes:
+                process.kill(document)
             raise
 
     def close(self) -> None:
@@ -215,22 +213,18 @@ class DocumentPool(BoundedThreadPool):
 
 
 def _send(connection: Connection, message: Any) -> None:
-    connection.send_bytes(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    """Send a message; texts are sent in several, and an empty one after them."""
+    for part in [*split_texts(message), []] if isinstance(message, list) else [message]:
+        connection.send_bytes(json.dumps(part, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def _send_texts(connection: Connection, texts: Sequence[str]) -> None:
-    """Send texts in several messages, and an empty one after them."""
-    for batch in split_texts(texts):
-        _send(connection, batch)
-    _send(connection, [])
-
-
-def _receive_texts(connection: Connection) -> list[str]:
-    """Receive what `_send_texts` sends."""
-    texts: list[str] = []
-    while batch := json.loads(connection.recv_bytes()):
-        texts += batch
-    return texts
+def _receive(connection: Connection) -> Any:
+    """Receive what `_send` sends."""
+    message = part = json.loads(connection.recv_bytes())
+    while isinstance(message, list) and part:
+        part = json.loads(connection.recv_bytes())
+        message += part
+    return message
 
 
 def split_texts(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -253,49 +247,45 @@ def run_document_process(descriptor: int) -> None:
     with suppress(EOFError, OSError):
         while True:
             request = json.loads(connection.recv_bytes())
-            content = connection.recv_bytes()
-            _limit_resources(request["seconds"], request["memory"])
-            source, target = request["languages"]
-            message, translated = answer_request(
-                connection, request["name"], content, DocumentLimits(*request["limits"]), (source, target)
-            )
-            _send(connection, message | {"last": _get_memory() > request["max_kept_memory"]})
+            process_limits, limits = ProcessLimits(*request["process_limits"]), DocumentLimits(*request["limits"])
+            document = Document(request["name"], connection.recv_bytes(), limits, tuple(request["languages"]))
+            _limit_resources(process_limits)
+            message, translated = answer_request(connection, document)
+            _send(connection, message | {"last": _get_memory() > process_limits.kept_memory})
             if translated is not None:
                 connection.send_bytes(translated)
-            del content, translated
+            del document, translated
 
 
-def answer_request(
-    connection: Connection, name: str, content: bytes, limits: DocumentLimits, languages: Languages = (None, None)
-) -> tuple[dict[str, Any], bytes | None]:
+def answer_request(connection: Connection, document: Document) -> tuple[dict[str, Any], bytes | None]:
     """Return the message for a document, and its translation; its texts are translated by the service."""
     warnings: list[str] = []
 
     def translate(texts: Sequence[str]) -> list[str]:
         try:
-            _send(connection, {"texts": len(texts)})
-            _send_texts(connection, texts)
-            return _receive_texts(connection)
+            _send(connection, list(texts))
+            translations: list[str] = _receive(connection)
         except MemoryError:  # the service waits for further texts, or sends some: only the end of this process is clear
             sys.exit(1)
+        return translations
 
     try:
-        return {"warnings": warnings}, translate_document(name, content, translate, limits, warnings.append, languages)
+        return {"warnings": warnings}, document.translate(translate, warnings.append)
     except DocumentError as error:
         return {"error": str(error)}, None
     except MemoryError:
-        return {"error": f"{name} takes too much memory; it is not translated"}, None
+        return {"error": f"{document.name} takes too much memory; it is not translated"}, None
     except (EOFError, OSError):
         raise
     except Exception:
         return {"failure": traceback.format_exc()}, None
 
 
-def _limit_resources(seconds: int, memory: int) -> None:
+def _limit_resources(process_limits: ProcessLimits) -> None:
     """Limit the processor time from now on, and the memory of this process, where the platform can."""
     limits = {
-        resource.RLIMIT_CPU: int(time.process_time()) + 1 + seconds,
-        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_CPU: int(time.process_time()) + 1 + process_limits.seconds,
+        resource.RLIMIT_AS: process_limits.memory,
         resource.RLIMIT_CORE: 0,
     }
     for kind, limit in limits.items():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,14 +18,14 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from regard.documents import DocumentLimits
 from regard.documents.document import DOCUMENT_EXTENSIONS
 from regard.documents.tagged_text import strip_placeholder_tags
-from regard.serve.access.api_keys import ApiKey
 from regard.serve.access.rate_limit import count_requests
+from regard.serve.engine.documents import Document
 from regard.serve.engine.thread_pool import run_in_loop
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import describe_request
 from regard.serve.language import AUTO, public_code
-from regard.serve.service import Service
+from regard.serve.service import Client, Service
 from regard.translate import Options
 from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
 
@@ -46,10 +47,12 @@ def make_router(service: Service) -> APIRouter:
     )
     async def translate_file(request: Request) -> Response:
         """Translate a document; the response has the URL of the translation."""
-        values, key = await service.authorize(request)
+        # 1. The request: key, rate limits, parameters.
+        values, client = await service.authorize(request)
         if not service.settings.files:
             raise HTTPError("Files translation are disabled on this server.", 403)
         parameters = schemas.validate(schemas.FileRequest, values)
+        # 2. The document, and space for its translation, which will be about as long.
         name = _make_safe_name(parameters.file)
         content = await parameters.file.read()
         await parameters.file.close()  # deletes the temporary file of a large one
@@ -58,11 +61,17 @@ def make_router(service: Service) -> APIRouter:
         if PurePosixPath(name).suffix.lower() not in DOCUMENT_EXTENSIONS:
             raise HTTPError("Invalid request: file format not supported")
         source, target = service.parse_languages(parameters.source, parameters.target)
-        client = service.identify_client(request, key)
-        store.check_capacity(client, len(content))  # the translation will be about as long
-        warnings: list[str] = []
-        translated = await _translate_document(service, (source, target), name, content, key, client, warnings)
-        stored = await store.add(client, _name_translation(name, source, target), translated)
+        store.check_capacity(client.name, len(content))
+        if source != AUTO:
+            service.find_route(source, target)  # refused before anything is read
+        # 3. The translation.
+        limit, warnings = service.settings.file_limit, list[str]()
+        limits = DocumentLimits(total_bytes=5 * limit, text_bytes=limit, tags=MAX_TAGS)
+        document = Document(name, content, limits, (public_code(source), public_code(target)))
+        with _make_translate(service, source, target, client, warnings) as translate:
+            translated = await service.document_pool.translate(document, translate, warnings.append)
+        # 4. The response: the file is stored for download.
+        stored = await store.add(client.name, _name_translation(name, source, target), translated)
         response: dict[str, Any] = {"translatedFileUrl": f"{service.get_base_url(request)}download_file/{stored}"}
         return JSONResponse(response | ({"warnings": warnings} if warnings else {}))
 
@@ -81,37 +90,30 @@ def make_router(service: Service) -> APIRouter:
     return routes
 
 
-async def _translate_document(
-    service: Service,
-    languages: tuple[str, str],
-    name: str,
-    content: bytes,
-    key: ApiKey | None,
-    client: str,
-    warnings: list[str],
-) -> bytes:
-    """Translate a document in a process of its own; its texts are decoded in batches with those of other requests.
+@contextmanager
+def _make_translate(
+    service: Service, source: str, target: str, client: Client, warnings: list[str]
+) -> Iterator[Callable[[Sequence[str]], list[str]]]:
+    """Give a function that translates the texts of a document, from another thread, until the block ends.
 
-    Each 1,000 characters begun count as a request of the client; the first was counted when the document came.
-    The language is detected from the texts, not from the bytes of the document. Warnings about texts without
-    translation and tags without alignment are appended to `warnings`.
+    The texts are decoded in batches with those of other requests. Each 1,000 characters begun count as a request of the
+    client; the first was counted when the document came. The language is detected from the texts, not from the bytes
+    of the document. Warnings about texts without translation and tags without alignment are appended to `warnings`.
     """
-    if languages[0] != AUTO:
-        service.find_route(*languages)  # refused before anything is read
     loop, is_cancelled = asyncio.get_running_loop(), threading.Event()
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
 
     async def charge(cost: int) -> None:
-        service.rate_limiter.consume(client, 0, service.make_quota(key), by_length=cost - 1, counted=1)
+        service.rate_limiter.consume(client.name, 0, client.quota, by_length=cost - 1, counted=1)
 
     def translate(texts: Sequence[str]) -> list[str]:
         translated: list[str] = []
-        _check_text_lengths(service, texts, key)
+        _check_text_lengths(texts, client)
         if (cost := count_requests(sum(map(len, texts)))) > 1:
             run_in_loop(charge(cost), loop)
-        sample = _take_characters(texts, DETECTION_CHARACTERS) if languages[0] == AUTO else ()
-        source, target, _ = service.find_languages(*languages, list(map(strip_placeholder_tags, sample)))
-        route = service.find_route(source, target)
+        sample = _take_characters(texts, DETECTION_CHARACTERS) if source == AUTO else ()
+        languages = service.find_languages(source, target, list(map(strip_placeholder_tags, sample)))
+        route = service.find_route(*languages[:2])
         unaligned = untranslated = 0
         for start in range(0, len(texts), TEXTS_AT_ONCE):
             if is_cancelled.is_set():
@@ -126,26 +128,21 @@ async def _translate_document(
             warnings.append(describe_untranslated(untranslated, len(texts)))
         return translated
 
-    limit = service.settings.file_limit
-    limits = DocumentLimits(total_bytes=5 * limit, text_bytes=limit, tags=MAX_TAGS)
-    source, target = map(public_code, languages)  # the document may declare other ones; none differs from `auto`
     try:
-        return await service.document_pool.translate(
-            name, content, translate, limits, warnings.append, (source, target)
-        )
+        yield translate
     finally:
         is_cancelled.set()
 
 
-def _check_text_lengths(service: Service, texts: Sequence[str], key: ApiKey | None) -> None:
+def _check_text_lengths(texts: Sequence[str], client: Client) -> None:
     """Refuse longer texts than the limit, entities and numbered tags counted: they are decoded with them.
 
     Their removal takes long, and none is needed to refuse a text; only the message says if it is too long without them.
     """
-    longest, limit = max(texts, key=len, default=""), service.get_char_limit(key)
+    longest, limit = max(texts, key=len, default=""), client.char_limit
     if 0 <= limit < len(longest) <= MAX_STRIPPED * limit:
-        service.check_lengths([strip_placeholder_tags(longest)], key, "a text of the file")
-    service.check_lengths(texts, key, "a text of the file with entities and numbered tags")
+        client.check_lengths([strip_placeholder_tags(longest)], "a text of the file")
+    client.check_lengths(texts, "a text of the file with entities and numbered tags")
 
 
 def _take_characters(texts: Sequence[str], characters: int) -> Iterator[str]:

@@ -84,8 +84,8 @@ def make_router(service: Service) -> APIRouter:
 
 async def _read_inspect_request(service: Service, request: Request) -> tuple[TranslationModel, schemas.InspectRequest]:
     """Return the parameters of a request, and the model that they name or that translates between their languages."""
-    parameters, key = await service.authorize_and_read(request, schemas.InspectRequest)
-    service.check_sizes([parameters.q], key)
+    parameters, client = await service.authorize_and_read(request, schemas.InspectRequest)
+    service.check_sizes([parameters.q], client)
     if len(parameters.q) > MAX_CHARACTERS:
         raise HTTPError(f"Invalid request: request ({len(parameters.q)}) exceeds text limit ({MAX_CHARACTERS})")
     if parameters.model or not parameters.target:

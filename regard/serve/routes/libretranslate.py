@@ -34,12 +34,12 @@ def make_router(service: Service) -> APIRouter:
     async def translate(request: Request) -> Response:
         """Translate text, or a list of texts."""
         # 1. The request: key, rate limits, parameters and sizes.
-        parameters, key = await service.authorize_and_read(request, schemas.TranslateRequest)
+        parameters, client = await service.authorize_and_read(request, schemas.TranslateRequest)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         alternatives, limit = max(0, parameters.alternatives), service.settings.alternatives_limit
         if 0 <= limit < alternatives:
             raise HTTPError(f"Invalid request: alternatives parameter must be <= {limit}")
-        service.check_sizes(texts, key)
+        service.check_sizes(texts, client)
         # 2. The languages, and the models between them; none if the texts have no letters.
         source, target, detection = await service.run_on_texts(
             texts, service.find_languages, parameters.source, parameters.target, texts
@@ -65,9 +65,9 @@ def make_router(service: Service) -> APIRouter:
     @routes.post("/detect", response_model=list[schemas.DetectedLanguage], **describe_request(schemas.DetectRequest))
     async def detect(request: Request) -> Response:
         """Detect the language of a text."""
-        parameters, key = await service.authorize_and_read(request, schemas.DetectRequest)
+        parameters, client = await service.authorize_and_read(request, schemas.DetectRequest)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
-        service.check_sizes(texts, key)
+        service.check_sizes(texts, client)
         detections = await service.run_on_texts(texts, service.detect, "\n".join(texts))
         return JSONResponse([_detection_to_json(detection) for detection in detections])
 
@@ -94,13 +94,13 @@ def make_router(service: Service) -> APIRouter:
     @routes.post("/suggest", response_model=schemas.Success, **describe_request(schemas.SuggestRequest))
     async def suggest(request: Request) -> Response:
         """Store a better translation."""
-        values, key = await service.authorize(request)
+        values, client = await service.authorize(request)
         path = service.settings.suggestions
         if path is None:
             raise HTTPError("Suggestions are disabled on this server.", 403)
         suggestion = schemas.validate(schemas.SuggestRequest, values)
         texts = [suggestion.q, suggestion.s]
-        service.check_sizes(texts, key)
+        service.check_sizes(texts, client)
         source, target, _ = await service.run_on_texts(
             texts, service.find_languages, suggestion.source, suggestion.target, texts[:1]
         )

@@ -35,13 +35,13 @@ def make_router(service: Service) -> APIRouter:
     )
     async def predict(request: Request) -> Response:
         """Predict for one input, or for several, and return the attention."""
-        parameters, key = await service.authorize_and_read(request, schemas.PredictRequest)
+        parameters, client = await service.authorize_and_read(request, schemas.PredictRequest)
         model = get_prediction_model(service.predictors, parameters.model)
 
         def check_inputs() -> list[Any]:
             inputs = parameters.q if isinstance(parameters.q, list) else [parameters.q]
             cleaned = [_clean_json(value) for value in inputs]
-            service.check_sizes(list(map(_join_texts, cleaned)), key)
+            service.check_sizes(list(map(_join_texts, cleaned)), client)
             return cleaned
 
         def predict_as_json() -> bytes:
