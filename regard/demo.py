@@ -215,7 +215,7 @@ def _format_install_hint(command: str) -> str:
     if " serve " not in command:
         return ""
     try:
-        from regard.serve import serve  # noqa: F401
+        import regard.serve.server  # noqa: F401
     except ModuleNotFoundError:
         return "   # first: pip install 'regard[serve]'"
     return ""

@@ -27,7 +27,7 @@ def serve(
     Example: regard serve runs/mine --port 5000
     """
     try:
-        from regard.serve import serve as run
+        from regard.serve.server import serve as run
     except ModuleNotFoundError as error:
         raise UserError(f"serving needs {error.name}: pip install 'regard[serve]'") from error
     if settings.require_key and settings.keys is None:

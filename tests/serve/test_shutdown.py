@@ -211,7 +211,7 @@ def test_port_taken_since_binding_is_an_error() -> None:
 def test_sigterm_while_loading_leaves_no_files(fluent_run: Run, tmp_path: Path) -> None:
     code = (
         "import os, signal, regard.serve.server as server\n"
-        "from regard.serve import Settings\n"
+        "from regard.serve.settings import Settings\n"
         "server.make_server_config = lambda service: os.kill(os.getpid(), signal.SIGTERM)\n"
         f"server.serve([{str(fluent_run.folder)!r}], Settings(port=0))\n"
     )
