@@ -17,7 +17,7 @@ from regard.serve.access.api_keys import bearer_token
 from regard.serve.http.errors import HTTPError, OverloadedError
 from regard.serve.http.middleware import RequestGuard, normalize_prefix
 from regard.serve.http.schemas import Error, describe_errors
-from regard.serve.routes import documents, inspect, libretranslate, predict
+from regard.serve.routes import documents, libretranslate, models
 from regard.serve.service import Service
 from regard.version import VERSION
 
@@ -49,7 +49,7 @@ def make_application(service: Service) -> RequestGuard:
         redoc_url=None,
         servers=[{"url": prefix}] if prefix else None,
     )
-    for routes in (libretranslate, documents, inspect, predict):
+    for routes in (libretranslate, documents, models):
         app.include_router(routes.make_router(service))
     _add_operation_routes(app, service)
     if service.settings.page:

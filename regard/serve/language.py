@@ -44,6 +44,11 @@ def display_name(code: str) -> str:
     return name or code
 
 
+def name_language(code: str) -> dict[str, str]:
+    """Return code and name of a language, as responses have them."""
+    return {"code": public_code(code), "name": display_name(code)}
+
+
 class Detection(NamedTuple):
     """Detected language, with a confidence from 0 to 100."""
 

@@ -94,7 +94,7 @@ def announce(service: Service, url: str) -> None:
     for model in service.models.models.values():
         log_event("model", name=model.name, run=str(model.folder), source=model.source, target=model.target)
         served.append(f"{model.name} ({model.source}-{model.target})")
-    for predictor in service.predictors.values():
+    for predictor in service.models.predictors.values():
         log_event("model", name=predictor.name, run=str(predictor.folder), task=predictor.task)
         served.append(f"{predictor.name} ({predictor.task})")
     log_event(f"running on {url}")

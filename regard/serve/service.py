@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
@@ -16,15 +15,7 @@ from regard.errors import UserError
 from regard.serve.access.api_keys import ApiKey, ApiKeyStore, bearer_token
 from regard.serve.access.rate_limit import Quota, RateLimiter, client_address, client_network, count_requests
 from regard.serve.engine.documents import DocumentPool
-from regard.serve.engine.models import (
-    SHORT_TEXT,
-    TRANSLATE,
-    PredictionModel,
-    RunSpec,
-    TranslationModel,
-    load_models,
-    name_runs,
-)
+from regard.serve.engine.models import SHORT_TEXT, TranslationModel, load_models
 from regard.serve.engine.thread_pool import BoundedThreadPool
 from regard.serve.file_store import FileStore
 from regard.serve.http.errors import HTTPError, OverloadedError
@@ -41,7 +32,6 @@ from regard.serve.language import (
 )
 from regard.serve.metrics import Metrics, log_event
 from regard.serve.settings import Settings
-from regard.tasks import get_task
 from regard.translate import Options, Translation
 from regard.translate.word_alignment import Alignment
 
@@ -73,15 +63,7 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.api_keys = ApiKeyStore(settings.keys) if settings.keys else None
-        parsed = [RunSpec.parse(run) for run in runs]
-        specs = dict(zip(name_runs([spec.folder for spec in parsed]), parsed, strict=True))
-        translating = {name: spec for name, spec in specs.items() if spec.task == TRANSLATE}
-        self.models = load_models(translating, settings, self.metrics.record_admission)
-        self.predictors = {
-            name: PredictionModel(name, spec.task, spec.folder, get_task({"task": spec.task}).load(spec.folder))
-            for name, spec in specs.items()
-            if spec.task != TRANSLATE
-        }
+        self.models = load_models(runs, settings, self.metrics.record_admission)
         self.detect = LanguageDetector(self.models.languages)
         self.rate_limiter = RateLimiter(settings.ban_after)
         self.keyless_bodies = 0  # large bodies that are being read, and whose key is not known yet
@@ -209,10 +191,6 @@ class Service:
                 f"Invalid request: request ({len(texts)}) exceeds text limit ({limit}) of texts in one request"
             )
         client.check_lengths(texts, "request")
-
-    def find_run(self, name: str) -> Path:
-        """Return the folder of a run by the name of its model."""
-        return (self.predictors.get(name) or self.models.get(name)).folder
 
     def parse_languages(self, source: str, target: str) -> tuple[str, str]:
         """Return the internal codes of languages, which must be served; the source may still be `auto`."""

@@ -29,7 +29,7 @@ from regard.serve.access.api_keys import ApiKey, ApiKeyStore, hash_key
 from regard.serve.access.rate_limit import BUCKETS, Quota, RateLimiter, SlidingWindow, client_network
 from regard.serve.engine.models import summarize_served_run
 from regard.serve.http.errors import HTTPError
-from regard.serve.routes.inspect import read_training_curves, thin_out
+from regard.serve.routes.models import read_training_curves, thin_out
 from regard.serve.settings import Settings
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}

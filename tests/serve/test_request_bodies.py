@@ -24,7 +24,7 @@ from regard.serve.access.api_keys import ApiKeyStore
 from regard.serve.http import request as http_request
 from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import encode_json
-from regard.serve.routes import inspect
+from regard.serve.routes import models
 from regard.serve.settings import Settings
 from regard.tokenizers.urls import remove_urls
 
@@ -108,8 +108,8 @@ def test_detecting_the_language_of_a_long_text_does_not_block_other_requests(
 def test_reading_training_curves_does_not_block_other_requests(
     fluent_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(inspect.read_training_curves)
-    monkeypatch.setattr(inspect, "read_training_curves", gate)
+    gate = Gate(models.read_training_curves)
+    monkeypatch.setattr(models, "read_training_curves", gate)
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         return await answer_another_at(gate, client, client.get(f"/v1/models/{fluent_run.folder.name}/curves"))

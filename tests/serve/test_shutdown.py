@@ -225,7 +225,7 @@ def test_sigterm_while_loading_leaves_no_files(fluent_run: Run, tmp_path: Path) 
 
 def make_idle_service() -> Any:
     """Return what the greeting needs of a service, without models."""
-    return SimpleNamespace(models=SimpleNamespace(models={}), predictors={}, settings=SimpleNamespace(url_prefix=""))
+    return SimpleNamespace(models=SimpleNamespace(models={}, predictors={}), settings=SimpleNamespace(url_prefix=""))
 
 
 def test_service_starts_with_standard_output_closed(

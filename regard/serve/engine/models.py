@@ -25,6 +25,7 @@ from regard.serve.engine.workers import BatchKey, LocalDecoder, WorkerPool, run_
 from regard.serve.http.errors import HTTPError
 from regard.serve.language import internal_code
 from regard.serve.settings import Settings
+from regard.tasks import get_task
 from regard.tasks.base import Prediction, Predictor
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.segmentation import EncodedSegment
@@ -92,19 +93,6 @@ def summarize_served_run(folder: Path) -> RunSummary:
     return _summarize(folder, tuple((path.name, path.stat().st_mtime_ns) for path in files if path.exists()))
 
 
-def describe_run(name: str, summary: RunSummary) -> dict[str, Any]:
-    """Return what responses say about every run."""
-    best = summary.best
-    return {
-        "name": name,
-        "recipe": summary.recipe,
-        "parameters": summary.parameters,
-        "scores": {best.measure: best.score, "loss": best.loss} if best else {},
-        "steps": summary.steps,
-        "finished": summary.finished,
-    }
-
-
 @lru_cache(maxsize=100)
 def _summarize(folder: Path, written: tuple[tuple[str, int], ...]) -> RunSummary:
     return summarize_run(folder, pause_between)
@@ -167,11 +155,26 @@ class TranslationModel:
         self.decoder.close()
 
 
-class ModelRegistry:
-    """All models that translate. Of several for one language pair the first is used, unless another is named."""
+@dataclass(frozen=True)
+class PredictionModel:
+    """A model of another task: it tags, classifies, reads, captions or predicts a series."""
 
-    def __init__(self, models: Sequence[TranslationModel]) -> None:
+    name: str
+    task: str
+    folder: Path
+    predictor: Predictor
+
+    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
+        """Predict for inputs as a request has them."""
+        return self.predictor.predict([self.predictor.parse_json_input(value) for value in inputs])
+
+
+class ModelRegistry:
+    """All models. Of several for one language pair the first is used, unless another is named."""
+
+    def __init__(self, models: Sequence[TranslationModel], predictors: Sequence[PredictionModel] = ()) -> None:
         self.models = {model.name: model for model in models}
+        self.predictors = {model.name: model for model in predictors}
         self.pairs: dict[tuple[str, str], TranslationModel] = {}
         for model in models:
             self.pairs.setdefault((model.source, model.target), model)
@@ -200,32 +203,21 @@ class ModelRegistry:
         return [target for target in self.languages if self.find_route(source, target) is not None]
 
     def get(self, name: str) -> TranslationModel:
-        """Return a model by its name; the first one if the name is empty."""
+        """Return a model that translates by its name; the first one if the name is empty."""
         return _get_model(self.models, name, "translates")
+
+    def get_predictor(self, name: str) -> PredictionModel:
+        """Return a model of another task by its name; the first one if the name is empty."""
+        return _get_model(self.predictors, name, "tags, classifies, reads or captions", " that predicts")
+
+    def find_run(self, name: str) -> Path:
+        """Return the folder of a run by the name of its model."""
+        return (self.predictors.get(name) or self.get(name)).folder
 
     def close(self) -> None:
         """End all decoders."""
         for model in self.models.values():
             model.close()
-
-
-@dataclass(frozen=True)
-class PredictionModel:
-    """A model of another task: it tags, classifies, reads, captions or predicts a series."""
-
-    name: str
-    task: str
-    folder: Path
-    predictor: Predictor
-
-    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
-        """Predict for inputs as a request has them."""
-        return self.predictor.predict([self.predictor.parse_json_input(value) for value in inputs])
-
-
-def get_prediction_model(models: Mapping[str, PredictionModel], name: str) -> PredictionModel:
-    """Return a model by its name; the first one if the name is empty."""
-    return _get_model(models, name, "tags, classifies, reads or captions", " that predicts")
 
 
 def _get_model(models: Mapping[str, T], name: str, what: str, kind: str = "") -> T:
@@ -236,15 +228,16 @@ def _get_model(models: Mapping[str, T], name: str, what: str, kind: str = "") ->
     return models[name or next(iter(models))]
 
 
-def load_models(
-    specs: Mapping[str, RunSpec], settings: Settings, on_admit: Callable[[str, int, int], None]
-) -> ModelRegistry:
-    """Load the runs that translate; their workers load them at the same time."""
-    glossaries = assign_glossaries(settings.glossary, {(spec.source, spec.target) for spec in specs.values()})
-    pools = {name: _start_workers(spec.folder, settings) for name, spec in specs.items() if settings.processes}
-    models = []
+def load_models(runs: Sequence[str], settings: Settings, on_admit: Callable[[str, int, int], None]) -> ModelRegistry:
+    """Load the runs; the workers of those that translate load them at the same time."""
+    parsed = [RunSpec.parse(run) for run in runs]
+    specs = dict(zip(name_runs([spec.folder for spec in parsed]), parsed, strict=True))
+    translating = {name: spec for name, spec in specs.items() if spec.task == TRANSLATE}
+    glossaries = assign_glossaries(settings.glossary, {(spec.source, spec.target) for spec in translating.values()})
+    pools = {name: _start_workers(spec.folder, settings) for name, spec in translating.items() if settings.processes}
+    models, predictors = list[TranslationModel](), list[PredictionModel]()
     try:
-        for name, spec in specs.items():
+        for name, spec in translating.items():
             translator = load(spec.folder, precision=settings.precision)
             decoder = pools.get(name) or LocalDecoder(translator)
             glossary = glossaries.get((spec.source, spec.target), {})
@@ -253,11 +246,15 @@ def load_models(
             )
         for pool in pools.values():
             pool.wait_until_ready()
+        for name, spec in specs.items():
+            if spec.task != TRANSLATE:
+                predictor = get_task({"task": spec.task}).load(spec.folder)
+                predictors.append(PredictionModel(name, spec.task, spec.folder, predictor))
     except BaseException:
         for pool in pools.values():
             pool.close()
         raise
-    return ModelRegistry(models)
+    return ModelRegistry(models, predictors)
 
 
 def _start_workers(folder: Path, settings: Settings) -> DecoderPool:

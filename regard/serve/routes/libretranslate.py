@@ -16,7 +16,7 @@ from regard.serve.engine.models import TranslationModel
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import describe_request, encode_json, round_weights
-from regard.serve.language import AUTO, Detection, display_name, public_code
+from regard.serve.language import AUTO, Detection, name_language, public_code
 from regard.serve.service import Service, find_texts_with_letters
 from regard.translate import Options, Translation
 from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
@@ -181,11 +181,6 @@ def _alignment_to_json(translation: Translation) -> dict[str, Any] | None:
 
 def _detection_to_json(detection: Detection) -> dict[str, Any]:
     return {"confidence": detection.confidence, "language": public_code(detection.language)}
-
-
-def name_language(code: str) -> dict[str, Any]:
-    """Return code and name of a language, as responses have them."""
-    return {"code": public_code(code), "name": display_name(code)}
 
 
 def _append_suggestion(path: Path, pair: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Routes to inspect models: their runs, training curves, one decoding step by step, a translation word by word."""
+"""Routes to single models: their runs, training curves, one decoding step by step, predictions for other tasks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
 from regard.search.trace import PartialHypothesis, search_with_trace
-from regard.serve.engine.models import TranslationModel, describe_run, summarize_served_run
+from regard.serve.engine.models import PredictionModel, TranslationModel, summarize_served_run
 from regard.serve.engine.thread_pool import BoundedThreadPool, pause_between
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError, OverloadedError
+from regard.serve.http.request import replace_surrogates
 from regard.serve.http.schemas import describe_errors, describe_request, encode_json, round_weights
-from regard.serve.language import AUTO, display_name, public_code
+from regard.serve.language import AUTO, name_language
 from regard.serve.service import Service
 from regard.special_tokens import EOS
+from regard.tasks.base import Prediction
 from regard.tokenizers.tokenizer import Tokenizer
 from regard.translate import Options
 from regard.translate.inspection import compute_attention_by_head, trace_decoding
@@ -30,6 +32,8 @@ from regard.translate.translator import StreamedWord, stream_words
 
 MAX_CHARACTERS = 400  # of a text that is inspected
 MAX_BEAM = 12
+IMAGE = "image"  # its size is limited by that of the body, not of a text
+MAX_DEPTH = 4  # of nested inputs
 MAX_ROWS = 2000  # metrics of one response
 TAIL = 100_000  # bytes at the end of the metrics that are read free of charge
 BYTES_PER_REQUEST = 1_000_000  # of metrics, for the rate limits
@@ -53,7 +57,7 @@ def make_router(service: Service) -> APIRouter:
     async def curves(request: Request, model: str, after: int | None = None) -> Response:
         """Return the metrics of training, also while a run is still training."""
         await service.authorize_without_body(request)
-        folder, after = service.find_run(model), -1 if after is None else after
+        folder, after = service.models.find_run(model), -1 if after is None else after
         start = await service.file_pool(_find_tail, folder, after)
         if start is None or after < 0:  # a client that follows a run reads its beginning once
             size = await service.file_pool(_count_metrics_bytes, folder)
@@ -78,6 +82,37 @@ def make_router(service: Service) -> APIRouter:
         words = stream_words(model.translator, parameters.q)
         events = _iterate_events(service.inspection_pool, words, parameters.q)
         return StreamingResponse(events, media_type="text/event-stream")
+
+    @routes.get("/predictors", response_model=schemas.Predictors, responses=describe_errors())
+    async def predictors(request: Request) -> Response:
+        """List the models that tag, classify, read or caption."""
+        await service.authorize_without_body(request)
+        listed = [
+            {**await service.file_pool(describe_run, model), "task": model.task}
+            for model in service.models.predictors.values()
+        ]
+        return JSONResponse({"predictors": listed})
+
+    @routes.post(
+        "/predict", response_model=schemas.Predicted, **describe_request(schemas.PredictRequest, (schemas.JSON,))
+    )
+    async def predict(request: Request) -> Response:
+        """Predict for one input, or for several, and return the attention."""
+        parameters, client = await service.authorize_and_read(request, schemas.PredictRequest)
+        model = service.models.get_predictor(parameters.model)
+
+        def check_inputs() -> list[Any]:
+            inputs = parameters.q if isinstance(parameters.q, list) else [parameters.q]
+            cleaned = [_clean_json(value) for value in inputs]
+            service.check_sizes(list(map(_join_texts, cleaned)), client)
+            return cleaned
+
+        def predict_as_json() -> bytes:
+            predictions = list(map(_prediction_to_json, model.predict(inputs)))
+            return encode_json({"model": model.name, "task": model.task, "predictions": predictions})
+
+        inputs = await service.text_pool(check_inputs)
+        return Response(await service.prediction_pool(predict_as_json), media_type="application/json")
 
     return routes
 
@@ -117,16 +152,30 @@ def _to_event(kind: str, data: dict[str, Any]) -> bytes:
     return f"event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
+def describe_run(model: TranslationModel | PredictionModel) -> dict[str, Any]:
+    """Return what responses say about every run."""
+    summary = summarize_served_run(model.folder)
+    best = summary.best
+    return {
+        "name": model.name,
+        "recipe": summary.recipe,
+        "parameters": summary.parameters,
+        "scores": {best.measure: best.score, "loss": best.loss} if best else {},
+        "steps": summary.steps,
+        "finished": summary.finished,
+    }
+
+
 def describe_model(model: TranslationModel) -> dict[str, Any]:
     """Describe a model by its decoder and the summary of its run."""
     summary, decoder = summarize_served_run(model.folder), model.translator.models[0].decoder
     heads, tokenizers = decoder.alignment_heads(), model.translator.tokenizers
-    description, best = describe_run(model.name, summary), summary.best
-    scores = {"bleu": None, "loss": None, "perplexity": best and best.perplexity}
+    description = describe_run(model)
+    scores = {"bleu": None, "loss": None, "perplexity": summary.best and summary.best.perplexity}
     return {
         **description,
-        "source": {"code": public_code(model.source), "name": display_name(model.source)},
-        "target": {"code": public_code(model.target), "name": display_name(model.target)},
+        "source": name_language(model.source),
+        "target": name_language(model.target),
         "vocabularies": [tokenizers.source.vocab_size, tokenizers.target.vocab_size],
         "order": list(decoder.computation_order),
         "attention": "a_t" in decoder.computation_order,
@@ -249,3 +298,39 @@ def _hypothesis_to_json(hypothesis: PartialHypothesis, tokenizer: Tokenizer) -> 
         "log_prob": round(hypothesis.log_prob, 4),
         "ended": hypothesis.tokens[-1] == EOS,
     }
+
+
+def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
+    lines = [
+        {
+            "label": line.label,
+            "words": list(line.words),
+            "weights": round_weights(line.weights),
+            "weight": line.weight,
+            "darkest": line.darkest_weight,
+        }
+        for line in prediction.make_attention_lines()
+    ]
+    return {"text": prediction.to_text(), **prediction.to_dict(), "looks": lines}
+
+
+def _clean_json(value: Any, depth: int = 0) -> Any:
+    """Replace lone surrogates in the texts of an input, and refuse one that is nested too deeply."""
+    if depth > MAX_DEPTH:
+        raise HTTPError("Invalid request: q parameter is nested too deeply")
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, list):
+        return [_clean_json(part, depth + 1) for part in value]
+    if isinstance(value, dict):
+        return {replace_surrogates(name): _clean_json(part, depth + 1) for name, part in value.items()}
+    return value
+
+
+def _join_texts(value: Any) -> str:
+    """Join all texts of an input, so that their length can be checked."""
+    if isinstance(value, dict):
+        return "".join(_join_texts(part) for name, part in value.items() if name != IMAGE)
+    if isinstance(value, list):
+        return "".join(map(_join_texts, value))
+    return value if isinstance(value, str) else ""
