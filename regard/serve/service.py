@@ -74,7 +74,7 @@ class Service:
         self.key_pool = BoundedThreadPool(threads=4, queue_size=100)  # looks keys up in a file
         self.inspection_pool = BoundedThreadPool(threads=2, queue_size=60)  # traces decodings
         self.prediction_pool = BoundedThreadPool(threads=1, queue_size=60)  # predicts for other tasks
-        self.document_pool = DocumentPool(threads=2, queue_size=14)
+        self.document_pool = DocumentPool(processes=2, queue_size=14)
 
     async def authorize_and_read(self, request: Request, schema: type[P]) -> tuple[P, Client]:
         """Return the valid parameters of a request, and its client, which may make it."""

@@ -15,19 +15,17 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
-from regard.serve.engine.thread_pool import BoundedThreadPool
+from regard.serve.http.errors import OverloadedError
 
 try:
     import resource
@@ -37,7 +35,7 @@ except ImportError:  # Windows, which can neither limit a process nor pass it a 
 MESSAGE_TEXTS = 1_000  # at most in one message
 MESSAGE_CHARACTERS = 200_000  # at most in one message, unless a single text has more
 
-Translate = Callable[[Sequence[str]], list[str]]
+Translate = Callable[[Sequence[str]], Coroutine[Any, Any, list[str]]]
 Languages = tuple[str | None, str | None]  # source and target
 
 
@@ -49,7 +47,7 @@ class Document(NamedTuple):
     limits: DocumentLimits = DocumentLimits()
     languages: Languages = (None, None)
 
-    def translate(self, translate: Translate, warn: Callable[[str], None]) -> bytes:
+    def translate(self, translate: Callable[[Sequence[str]], list[str]], warn: Callable[[str], None]) -> bytes:
         """Translate it in this process."""
         return translate_document(self.name, self.content, translate, self.limits, warn, self.languages)
 
@@ -63,157 +61,132 @@ class ProcessLimits(NamedTuple):
 
 
 class DocumentProcess:
-    """A process that parses and writes documents, started with the first one and again after it has ended."""
+    """A process that parses and writes documents, one after the other."""
 
-    def __init__(self) -> None:
-        self.limits = ProcessLimits()
-        self.lock = threading.RLock()  # held while the process is started or ended, or gets another document
-        self.process: subprocess.Popen[bytes] | None = None
-        self.document: Document | None = None
-        self.is_killed = False  # on purpose
-
-    def start(self) -> Connection:
-        """Start the process unless it runs, and return the connection to it."""
-        with self.lock:
-            if self.is_killed or self.process is None or self.process.poll() is not None:
-                self.close()
-                ours, theirs = socket.socketpair()
-                function = run_document_process.__name__
-                script = (
-                    f"import sys; sys.path[:] = {sys.path!r}; "
-                    f"from {__name__} import {function}; {function}({theirs.fileno()})"
+    def __init__(self, limits: ProcessLimits) -> None:
+        self.limits = limits
+        ours, theirs = socket.socketpair()
+        function = run_document_process.__name__
+        arguments = f"{theirs.fileno()}, {tuple(limits)}"
+        script = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import {function}; {function}({arguments})"
+        # A process inherits the signals that this thread blocks. systemd sends them to all processes of the service,
+        # but they are for the service alone, which lets documents finish.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        try:
+            with theirs:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-c", script],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
                 )
-                # A process inherits the signals that this thread blocks. systemd sends them to all processes of the
-                # service, but they are for the service alone, which lets documents finish.
-                mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-                try:
-                    with theirs:
-                        self.process = subprocess.Popen(
-                            [sys.executable, "-c", script],
-                            stdin=subprocess.DEVNULL,
-                            pass_fds=[theirs.fileno()],
-                            start_new_session=True,
-                            env={**os.environ, "OMP_NUM_THREADS": "1"},
-                        )
-                finally:
-                    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-                self.connection = Connection(ours.detach())
-                self.is_killed = False
-            return self.connection
-
-    def translate(self, document: Document, translate: Translate, warn: Callable[[str], None]) -> bytes:
-        """Translate a document; `translate` and `warn` are called in this process."""
-        if resource is None:
-            return document.translate(translate, warn)
-        with self.lock:
-            self.document = document
-            connection = self.start()
-        try:
-            return self._exchange_messages(connection, document, translate, warn)
         finally:
-            with self.lock:
-                self.document = None
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        self.connection = Connection(ours.detach())
 
-    def _exchange_messages(
-        self, connection: Connection, document: Document, translate: Translate, warn: Callable[[str], None]
-    ) -> bytes:
-        name = document.name
-        with self._explain_end(name):
-            _send(connection, {**document._asdict(), "content": None, "process_limits": self.limits})
-            connection.send_bytes(document.content)
-            message = _receive(connection)
-        if isinstance(message, list):
-            try:
-                translations = translate(message)
-            except BaseException:  # the process waits for translations that do not come: replace it
-                self.kill()
-                self.close()
-                raise
-            with self._explain_end(name):
-                _send(connection, translations)
-                message = _receive(connection)
-        with self._explain_end(name):
-            translated = connection.recv_bytes() if "warnings" in message else b""
-        if message["last"]:
-            self.close()
-        if "error" in message:
-            raise DocumentError(message["error"])
-        if "failure" in message:
-            raise RuntimeError(f"{name} cannot be translated: {message['failure']}")
-        for warning in message["warnings"]:
-            warn(warning)
-        return translated
+    def exchange(self, name: str, *messages: Any) -> tuple[Any, bytes]:
+        """Send messages, and receive the next one, with the translation if that is known.
 
-    @contextmanager
-    def _explain_end(self, name: str) -> Iterator[None]:
-        """Raise an error that says why the process has ended if it does so while messages are exchanged."""
+        If the process ends meanwhile, the error says why.
+        """
         try:
-            yield
+            for message in messages:
+                _send(self.connection, message)
+            answer = _receive(self.connection)
+            is_translated = isinstance(answer, dict) and "warnings" in answer
+            return answer, self.connection.recv_bytes() if is_translated else b""
         except (EOFError, OSError) as error:
-            code = self.process.wait() if self.process else 0
-            if self.is_killed:
-                raise CancelledError from error
+            code = self.process.wait()
             if code == -signal.SIGXCPU:
                 why = f"takes more than {self.limits.seconds} seconds of processor time; it is not translated"
             else:
                 why = f"takes too much memory, or cannot be read: the process that read it has ended with {code}"
             raise DocumentError(f"{name} {why}") from error
 
-    def kill(self, document: Document | None = None) -> None:
-        """End the process at once; only if it translates this document, where one is given."""
-        with self.lock:
-            if document is None or document is self.document:
-                self.is_killed = True
-                if self.process is not None:
-                    self.process.kill()
 
-    def close(self) -> None:
-        """End the process after its last document."""
-        with self.lock:
-            if self.process is not None:
-                self.connection.close()
-                self.process.wait()
-                self.process = None
+class DocumentPool:
+    """Processes that translate documents, started when they are needed, and a bounded queue in front of them."""
 
-
-class DocumentPool(BoundedThreadPool):
-    """Threads that translate documents, each with a process of its own."""
-
-    def __init__(self, threads: int, queue_size: int) -> None:
-        super().__init__(threads, queue_size)
-        self.processes = [DocumentProcess() for _ in range(threads)]
-        self.idle: SimpleQueue[DocumentProcess] = SimpleQueue()
-        for process in self.processes:
-            self.idle.put(process)
+    def __init__(self, processes: int, queue_size: int) -> None:
+        self.capacity = processes + queue_size
+        self.busy = 0  # documents that are translated or wait
+        self.slots = asyncio.Semaphore(processes)
+        self.limits = ProcessLimits()
+        self.idle: list[DocumentProcess] = []
 
     async def translate(self, document: Document, translate: Translate, warn: Callable[[str], None]) -> bytes:
-        """Translate a document, see `DocumentProcess.translate`; if this is cancelled, the process is killed."""
-
-        def translate_in_process() -> bytes:
-            process = self.idle.get()
-            try:
-                return process.translate(document, translate, warn)
-            finally:
-                self.idle.put(process)
-
+        """Translate a document. If this is cancelled, its process is killed."""
+        if self.busy >= self.capacity:
+            raise OverloadedError(f"{self.busy} documents are translated or wait already")
+        self.busy += 1
         try:
-            return await self(translate_in_process)
-        except asyncio.CancelledError:
-            for process in self.processes:
-                process.kill(document)
-            raise
+            async with self.slots:
+                if resource is None:
+                    return await _translate_in_thread(document, translate, warn)
+                return await self._translate_in_process(document, translate, warn)
+        finally:
+            self.busy -= 1
+
+    async def _translate_in_process(
+        self, document: Document, translate: Translate, warn: Callable[[str], None]
+    ) -> bytes:
+        process = self._take_process()
+        is_reusable = False
+        try:
+            request = {**document._asdict(), "content": None}
+            message, translated = await asyncio.to_thread(process.exchange, document.name, request, document.content)
+            if isinstance(message, list):
+                translations = await translate(message)
+                message, translated = await asyncio.to_thread(process.exchange, document.name, translations)
+            is_reusable = not message["last"]
+        finally:
+            if is_reusable:
+                self.idle.append(process)
+            else:  # it may wait for translations that do not come
+                process.process.kill()
+                asyncio.get_running_loop().run_in_executor(None, process.process.wait)
+        if "error" in message:
+            raise DocumentError(message["error"])
+        if "failure" in message:
+            raise RuntimeError(f"{document.name} cannot be translated: {message['failure']}")
+        for warning in message["warnings"]:
+            warn(warning)
+        return translated
+
+    def _take_process(self) -> DocumentProcess:
+        while self.idle:
+            if (process := self.idle.pop()).process.poll() is None:
+                return process
+        return DocumentProcess(self.limits)
 
     def close(self) -> None:
-        """Kill the processes and end the threads: nothing waits for their documents any more."""
-        for process in self.processes:
-            process.kill()
-        self.executor.shutdown(cancel_futures=True)
-        for process in self.processes:
-            process.close()
+        """End the processes."""
+        for process in self.idle:
+            process.process.kill()
+            process.process.wait()
+
+
+async def _translate_in_thread(document: Document, translate: Translate, warn: Callable[[str], None]) -> bytes:
+    """Translate a document in a thread of this process; if this is cancelled, its texts are not translated further."""
+    loop, started = asyncio.get_running_loop(), list[Future[list[str]]]()
+
+    def translate_in_loop(texts: Sequence[str]) -> list[str]:
+        started.append(asyncio.run_coroutine_threadsafe(translate(texts), loop))
+        return started[-1].result()
+
+    try:
+        return await asyncio.to_thread(document.translate, translate_in_loop, warn)
+    finally:
+        for future in started:
+            future.cancel()
 
 
 def _send(connection: Connection, message: Any) -> None:
     """Send a message; texts are sent in several, and an empty one after them."""
+    if isinstance(message, bytes):
+        connection.send_bytes(message)
+        return
     for part in [*split_texts(message), []] if isinstance(message, list) else [message]:
         connection.send_bytes(json.dumps(part, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
@@ -241,14 +214,14 @@ def split_texts(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def run_document_process(descriptor: int) -> None:
+def run_document_process(descriptor: int, arguments: tuple[int, int, int]) -> None:
     """Parse and write documents in this process until the service closes the connection."""
-    connection = Connection(descriptor)
+    connection, process_limits = Connection(descriptor), ProcessLimits(*arguments)
     with suppress(EOFError, OSError):
         while True:
             request = json.loads(connection.recv_bytes())
-            process_limits, limits = ProcessLimits(*request["process_limits"]), DocumentLimits(*request["limits"])
-            document = Document(request["name"], connection.recv_bytes(), limits, tuple(request["languages"]))
+            limits, languages = DocumentLimits(*request["limits"]), tuple(request["languages"])
+            document = Document(request["name"], connection.recv_bytes(), limits, languages)
             _limit_resources(process_limits)
             message, translated = answer_request(connection, document)
             _send(connection, message | {"last": _get_memory() > process_limits.kept_memory})

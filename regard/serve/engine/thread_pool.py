@@ -1,19 +1,18 @@
-"""Work beside the event loop: bounded thread pools, and threads that wait for a coroutine of the loop."""
+"""Work beside the event loop: bounded thread pools, and threads that leave it time."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from regard.serve.http.errors import OverloadedError
 
 T = TypeVar("T")
 ITEMS_PER_PAUSE, PAUSE = 1000, 0.001  # items, seconds
-CLOSED_LOOP_CHECK = 0.5  # seconds between two checks whether the event loop has ended
 
 
 class BoundedThreadPool:
@@ -42,24 +41,6 @@ class BoundedThreadPool:
     def close(self) -> None:
         """Wait for the running work and end the threads."""
         self.executor.shutdown()
-
-
-def run_in_loop(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Run a coroutine in the event loop, from another thread; CancelledError if the loop ends before it has."""
-    try:
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-    except RuntimeError as error:
-        coroutine.close()
-        raise CancelledError from error
-    while True:
-        try:
-            return future.result(CLOSED_LOOP_CHECK)
-        except TimeoutError:
-            if future.done():  # meanwhile, or with a TimeoutError of the coroutine
-                return future.result()
-            if loop.is_closed():
-                coroutine.close()  # the loop never started it
-                raise CancelledError from None
 
 
 def pause_between(items: Iterable[T]) -> Iterator[T]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -20,11 +18,10 @@ from regard.documents.document import DOCUMENT_EXTENSIONS
 from regard.documents.tagged_text import strip_placeholder_tags
 from regard.serve.access.rate_limit import count_requests
 from regard.serve.engine.documents import Document
-from regard.serve.engine.thread_pool import run_in_loop
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import describe_request
-from regard.serve.language import AUTO, public_code
+from regard.serve.language import AUTO, Detection, public_code
 from regard.serve.service import Client, Service
 from regard.translate import Options
 from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
@@ -68,8 +65,8 @@ def make_router(service: Service) -> APIRouter:
         limit, warnings = service.settings.file_limit, list[str]()
         limits = DocumentLimits(total_bytes=5 * limit, text_bytes=limit, tags=MAX_TAGS)
         document = Document(name, content, limits, (public_code(source), public_code(target)))
-        with _make_translate(service, source, target, client, warnings) as translate:
-            translated = await service.document_pool.translate(document, translate, warnings.append)
+        translate = partial(_translate_texts, service, client, warnings, source, target)
+        translated = await service.document_pool.translate(document, translate, warnings.append)
         # 4. The response: the file is stored for download.
         stored = await store.add(client.name, _name_translation(name, source, target), translated)
         response: dict[str, Any] = {"translatedFileUrl": f"{service.get_base_url(request)}download_file/{stored}"}
@@ -90,48 +87,38 @@ def make_router(service: Service) -> APIRouter:
     return routes
 
 
-@contextmanager
-def _make_translate(
-    service: Service, source: str, target: str, client: Client, warnings: list[str]
-) -> Iterator[Callable[[Sequence[str]], list[str]]]:
-    """Give a function that translates the texts of a document, from another thread, until the block ends.
+async def _translate_texts(
+    service: Service, client: Client, warnings: list[str], source: str, target: str, texts: Sequence[str]
+) -> list[str]:
+    """Translate the texts of a document, in batches with those of other requests.
 
-    The texts are decoded in batches with those of other requests. Each 1,000 characters begun count as a request of the
-    client; the first was counted when the document came. The language is detected from the texts, not from the bytes
-    of the document. Warnings about texts without translation and tags without alignment are appended to `warnings`.
+    Each 1,000 characters begun count as a request of the client; the first was counted when the document came. The
+    language is detected from the texts, not from the bytes of the document. Warnings about texts without translation
+    and tags without alignment are appended to `warnings`.
     """
-    loop, is_cancelled = asyncio.get_running_loop(), threading.Event()
-    options = Options(beam=service.settings.beam, tags=True, alignments=False)
-
-    async def charge(cost: int) -> None:
+    await asyncio.to_thread(_check_text_lengths, texts, client)
+    if (cost := count_requests(sum(map(len, texts)))) > 1:
         service.rate_limiter.consume(client.name, 0, client.quota, by_length=cost - 1, counted=1)
 
-    def translate(texts: Sequence[str]) -> list[str]:
-        translated: list[str] = []
-        _check_text_lengths(texts, client)
-        if (cost := count_requests(sum(map(len, texts)))) > 1:
-            run_in_loop(charge(cost), loop)
+    def find_languages() -> tuple[str, str, Detection | None]:
         sample = _take_characters(texts, DETECTION_CHARACTERS) if source == AUTO else ()
-        languages = service.find_languages(source, target, list(map(strip_placeholder_tags, sample)))
-        route = service.find_route(*languages[:2])
-        unaligned = untranslated = 0
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            if is_cancelled.is_set():
-                raise CancelledError
-            part = run_in_loop(service.translate(texts[start : start + TEXTS_AT_ONCE], route, options), loop)
-            translated += [one.text for one in part]
-            unaligned += sum(one.unaligned_tags > 0 for one in part)
-            untranslated += sum(one.untranslated > 0 for one in part)
-        if unaligned:
-            warnings.append(describe_unaligned_tags(unaligned, len(texts)))
-        if untranslated:
-            warnings.append(describe_untranslated(untranslated, len(texts)))
-        return translated
+        return service.find_languages(source, target, list(map(strip_placeholder_tags, sample)))
 
-    try:
-        yield translate
-    finally:
-        is_cancelled.set()
+    detected, target, _ = await asyncio.to_thread(find_languages)
+    route = service.find_route(detected, target)
+    options = Options(beam=service.settings.beam, tags=True, alignments=False)
+    translated: list[str] = []
+    unaligned = untranslated = 0
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        part = await service.translate(texts[start : start + TEXTS_AT_ONCE], route, options)
+        translated += [one.text for one in part]
+        unaligned += sum(one.unaligned_tags > 0 for one in part)
+        untranslated += sum(one.untranslated > 0 for one in part)
+    if unaligned:
+        warnings.append(describe_unaligned_tags(unaligned, len(texts)))
+    if untranslated:
+        warnings.append(describe_untranslated(untranslated, len(texts)))
+    return translated
 
 
 def _check_text_lengths(texts: Sequence[str], client: Client) -> None:
