@@ -90,13 +90,13 @@ def make_server_config(service: Service) -> uvicorn.Config:
 
 def announce(service: Service, url: str) -> None:
     """Log what is served and where, and print it in one line."""
-    served = []
-    for model in service.models.models.values():
+    models, predictors = service.models.models.values(), service.models.predictors.values()
+    for model in models:
         log_event("model", name=model.name, run=str(model.folder), source=model.source, target=model.target)
-        served.append(f"{model.name} ({model.source}-{model.target})")
-    for predictor in service.models.predictors.values():
+    for predictor in predictors:
         log_event("model", name=predictor.name, run=str(predictor.folder), task=predictor.task)
-        served.append(f"{predictor.name} ({predictor.task})")
+    served = [f"{model.name} ({model.source}-{model.target})" for model in models]
+    served += [f"{predictor.name} ({predictor.task})" for predictor in predictors]
     log_event(f"running on {url}")
     if sys.stdout is None:  # closed before the start, as by `>&-`
         return

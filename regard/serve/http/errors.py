@@ -24,8 +24,3 @@ class OverloadedError(HTTPError):
 
     def __str__(self) -> str:
         return self.reason
-
-
-def missing_parameter(name: str) -> HTTPError:
-    """Build the error for a required parameter without a value."""
-    return HTTPError(f"Invalid request: missing {name} parameter")

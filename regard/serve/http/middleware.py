@@ -167,7 +167,6 @@ class ResponseWriter:
         self.has_body = has_body
         self.status = 0  # until the response has begun
         self.replaced_start: Message | None = None  # the beginning of an error that is not JSON, as of a file's range
-        self.is_complete = False  # such an error has been sent
 
     async def __call__(self, message: Message) -> None:
         """Send one message of the response."""
@@ -191,9 +190,7 @@ class ResponseWriter:
             }
             error = JSONResponse({"error": text}, self.status, headers)
             await self({**start, "headers": error.raw_headers})
-            message, self.is_complete = {"type": "http.response.body", "body": error.body}, True
-        elif self.is_complete:
-            return
+            message = {"type": "http.response.body", "body": error.body}
         if message["type"] == "http.response.body" and not self.has_body:
             message = {**message, "body": b""}
         await self.send(message)

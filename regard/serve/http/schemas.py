@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError, PydanticUseDefault
 from starlette.datastructures import UploadFile
 
-from regard.serve.http.errors import HTTPError, missing_parameter
+from regard.serve.http.errors import HTTPError
 from regard.serve.http.request import replace_surrogates
 
 
@@ -99,7 +100,7 @@ def validate(schema: type[P], values: Mapping[str, Any]) -> P:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = str(first["loc"][0])
         if first["type"] == "missing":
-            raise missing_parameter(name) from error
+            raise HTTPError(f"Invalid request: missing {name} parameter") from error
         raise HTTPError(f"Invalid request: {name} parameter {first['msg']}") from error
 
 
@@ -384,13 +385,18 @@ def round_weights(weights: Any) -> list[float] | None:
 
 
 def encode_json(value: Any) -> bytes:
-    """Write a response as Starlette's JSONResponse does, but row by row: no other thread runs while one is written."""
+    """Write a response as Starlette's JSONResponse does, but row by row: no other thread runs while one is written.
+
+    It may have arrays of attention weights and the like, which are rounded.
+    """
     return _to_json(value).encode("utf-8")
 
 
 def _to_json(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        value = round_weights(value) if value.ndim == 1 else list(value)
     if isinstance(value, dict):
         return "{" + ",".join(f"{_to_json(str(name))}:{_to_json(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, list | tuple) and any(isinstance(part, dict | list | tuple) for part in value):
+    if isinstance(value, list | tuple) and any(isinstance(part, dict | list | tuple | np.ndarray) for part in value):
         return "[" + ",".join(map(_to_json, value)) + "]"
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -15,7 +15,7 @@ from regard.documents.document import list_supported_extensions
 from regard.serve.engine.models import TranslationModel
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError
-from regard.serve.http.schemas import describe_request, encode_json, round_weights
+from regard.serve.http.schemas import describe_request, encode_json
 from regard.serve.language import AUTO, Detection, name_language, public_code
 from regard.serve.service import Service, find_texts_with_letters
 from regard.translate import Options, Translation
@@ -168,14 +168,12 @@ def _alignment_to_json(translation: Translation) -> dict[str, Any] | None:
     alignment = translation.alignment
     if alignment is None:
         return None
-    attention = translation.attention
-    weights = None if attention is None else [round_weights(row) for row in attention]
     return {
         "source": alignment.source,
         "target": alignment.target,
         "pairs": [list(pair) for pair in alignment.pairs],
-        "weights": [round_weights(row) for row in alignment.soft],
-        "tokens": {"source": translation.source_tokens, "target": translation.tokens, "weights": weights},
+        "weights": alignment.soft,
+        "tokens": {"source": translation.source_tokens, "target": translation.tokens, "weights": translation.attention},
     }
 
 

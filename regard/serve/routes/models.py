@@ -256,39 +256,24 @@ def _trace_decoding(model: TranslationModel, text: str, beam: int) -> dict[str, 
     segments = translator.prepare_texts([text], translator.compile_options(GREEDY)).encoded_segments
     inputs = [segment.ids for segment in segments if segment.ids]
     tokenizers, order = translator.tokenizers, list(translator.models[0].decoder.computation_order)
-    trace: dict[str, Any] = {
-        "model": model.name,
-        "order": order,
-        "pieces": len(inputs),
-        "source": [],
-        "text": text,
-        "steps": [],
-    }
+    trace: dict[str, Any] = {"model": model.name, "order": order, "pieces": len(inputs)}
     if not inputs:
-        return trace
+        return {**trace, "source": [], "text": text, "steps": []}
     ids = inputs[0]
     best, beams = search_with_trace(translator.models, *translator.make_batch([ids]), beam=beam)
     output = best[0].tokens
     attention = compute_attention_by_head(translator, ids, output)
-    steps = zip(trace_decoding(translator, ids, output), beams, strict=False)
-    trace["steps"] = [
+    steps = [
         {
-            "token": step.token,
-            "candidates": [
-                {"token": token, "probability": round(probability, 5)} for token, probability in step.candidates
-            ],
+            **step._asdict(),
+            "candidates": [{"token": token, "probability": round(number, 5)} for token, number in step.candidates],
             "beam": [_hypothesis_to_json(hypothesis, tokenizers.target) for hypothesis in hypotheses],
-            "weights": round_weights(step.weights),
-            "heads": {head: round_weights(weights[number]) for head, weights in attention.items()},
-            "window": step.window,
-            "context": round_weights(step.context),
-            "state": round_weights(step.state),
-            "attentional": round_weights(step.attentional),
+            "heads": {head: weights[position] for head, weights in attention.items()},
         }
-        for number, (step, hypotheses) in enumerate(steps)
+        for position, (step, hypotheses) in enumerate(zip(trace_decoding(translator, ids, output), beams, strict=False))
     ]
     source = tokenizers.source.convert_ids_to_tokens([*ids, EOS])
-    return {**trace, "source": source, "text": tokenizers.target.decode(output)}
+    return {**trace, "source": source, "text": tokenizers.target.decode(output), "steps": steps}
 
 
 def _hypothesis_to_json(hypothesis: PartialHypothesis, tokenizer: Tokenizer) -> dict[str, Any]:
