@@ -96,19 +96,12 @@ class Translator:
         """Translate all texts together, batched by length."""
         # 1. to 3. Protect tags and URLs, split into segments, encode.
         prepared = self.prepare_texts(texts, compiled)
-        if prepared.needs_alignment:
-            compiled = replace(compiled, options=replace(compiled.options, tags=True))
         # 4. Search.
         with_words = [segment for segment in prepared.encoded_segments if segment.ids]
         searched = self.backend.search(with_words, compiled)
         found = (self.finish_attentions(hypotheses, len(compiled.domain_ids)) for hypotheses in searched)
-        # 5. Detokenize and align.
-        translations = [
-            self.build_translation(segment, next(found) if segment.ids else [], compiled.options)
-            for segment in prepared.encoded_segments
-        ]
-        # 6. Join segments, restore tags and URLs.
-        return prepared.restore_texts(translations)
+        # 5. and 6. Detokenize and align, join segments, restore tags and URLs.
+        return self.finish_texts(prepared, found, compiled.options)
 
     def prepare_texts(self, texts: Sequence[str], compiled: CompiledOptions) -> PreparedTexts:
         """Protect tags and URLs, split the texts into segments that fit the model, and encode them."""
@@ -127,6 +120,20 @@ class Translator:
         # 3. Encode.
         encoded = [encoded for of_text in segments for encoded in self._encode_segments(of_text, compiled)]
         return PreparedTexts(protected, plain, segments, encoded)
+
+    def finish_texts(
+        self, prepared: PreparedTexts, searched: Iterable[Sequence[Hypothesis]], options: Options
+    ) -> list[Translation]:
+        """Build the translations of texts from the hypotheses of their segments; those without words have none."""
+        if prepared.needs_alignment:
+            options = replace(options, tags=True)
+        found = iter(searched)
+        return prepared.restore_texts(
+            [
+                self.build_translation(segment, next(found) if segment.ids else [], options)
+                for segment in prepared.encoded_segments
+            ]
+        )
 
     def fits_in_one_segment(self, text: str) -> bool:
         """Return True if a text is short enough to be translated as one segment."""

@@ -136,18 +136,8 @@ class TranslationModel:
         compiled = replace(self.translator.compile_options(options), glossary=self.glossary)
         prepared = await run(self.translator.prepare_texts, texts, compiled)
         segments = [segment for segment in prepared.encoded_segments if segment.ids]
-        hypotheses = iter(await self.batcher(segments, BatchKey(options.beam, options.n_best)))
-
-        def restore_texts() -> list[Translation]:
-            own_options = replace(options, tags=True) if prepared.needs_alignment else options
-            return prepared.restore_texts(
-                [
-                    self.translator.build_translation(segment, next(hypotheses) if segment.ids else [], own_options)
-                    for segment in prepared.encoded_segments
-                ]
-            )
-
-        return await run(restore_texts)
+        hypotheses = await self.batcher(segments, BatchKey(options.beam, options.n_best))
+        return await run(self.translator.finish_texts, prepared, hypotheses, options)
 
     def close(self) -> None:
         """End the decoder after its current batches."""

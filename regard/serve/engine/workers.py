@@ -18,20 +18,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import torch
 
 from regard.search import Hypothesis
-from regard.serve.engine.batching import DecodeBatch
+from regard.serve.engine.batching import DecodeBatch, K, R, S
 from regard.serve.http.errors import OverloadedError
 from regard.serve.metrics import log_event
 from regard.translate import Options, Translator, load
 from regard.translate.segmentation import EncodedSegment
-
-S = TypeVar("S")
-R = TypeVar("R")
-K = TypeVar("K")
 
 WorkerMain = Callable[[Connection], None]  # main function of a worker, which gets its end of the pipe
 
@@ -217,7 +213,7 @@ def work(pipe: Connection, decode: DecodeBatch[S, K, R]) -> None:
         while True:
             key, segments = pipe.recv()
             session: BatchSession[S, R, K] = BatchSession(pipe, len(segments))
-            pipe.send(WorkerMessage(is_end=True, error=session.run(decode, segments, key)))
+            pipe.send(session.run(decode, segments, key))
 
 
 class BatchSession(Generic[S, R, K]):
@@ -229,8 +225,8 @@ class BatchSession(Generic[S, R, K]):
         self.unsent: list[tuple[int, R]] = []  # results
         self.awaits_segments = False  # sent results, and got no answer yet
 
-    def run(self, decode: DecodeBatch[S, K, R], segments: Sequence[S], key: K) -> Exception | None:
-        """Decode the batch; return the error that ended it, if any."""
+    def run(self, decode: DecodeBatch[S, K, R], segments: Sequence[S], key: K) -> WorkerMessage:
+        """Decode the batch, and return the last message about it."""
         error = None
         try:
             decode(segments, key, self.report, self.take_more)
@@ -241,10 +237,7 @@ class BatchSession(Generic[S, R, K]):
             error = raised
         if self.awaits_segments:  # segments that come now fail with the batch
             self._receive_segments()
-        if self.unsent:
-            self._send_results()
-            self._receive_segments()
-        return error
+        return WorkerMessage(self.unsent, is_end=True, error=error)
 
     def report(self, number: int, result: R) -> None:
         """Keep a result, which is sent after the current step."""
