@@ -17,7 +17,7 @@ from regard.serve.http.request import replace_surrogates
 
 def _skip_empty(value: Any) -> Any:
     """Treat an empty parameter as one that is missing."""
-    if value is None or value == "":
+    if value == "":
         raise PydanticUseDefault
     return value
 
@@ -57,12 +57,6 @@ def _validate_file(value: Any) -> UploadFile:
     return value
 
 
-def _skip_none(value: Any) -> Any:
-    if value is None:
-        raise PydanticUseDefault
-    return value
-
-
 Text = Annotated[str, BeforeValidator(_validate_text), BeforeValidator(_skip_empty)]
 Texts = Annotated[str | list[str], BeforeValidator(_validate_texts), BeforeValidator(_skip_empty)]
 Number = Annotated[int, BeforeValidator(_validate_number), BeforeValidator(_skip_empty)]
@@ -79,7 +73,7 @@ JSON_INPUTS: list[dict[str, Any]] = [
     {"additionalProperties": True, "type": "object"},
     {"items": {}, "type": "array"},
 ]
-JsonInput = Annotated[Any, BeforeValidator(_skip_none), WithJsonSchema({"anyOf": JSON_INPUTS})]
+JsonInput = Annotated[Any, WithJsonSchema({"anyOf": JSON_INPUTS})]
 
 
 class Parameters(BaseModel):
@@ -94,8 +88,9 @@ P = TypeVar("P", bound=Parameters)
 
 def validate(schema: type[P], values: Mapping[str, Any]) -> P:
     """Validate parameters; the message for the first invalid one is in the words of LibreTranslate."""
+    given = {name: values[name] for name in schema.model_fields if values.get(name) is not None}
     try:
-        return schema.model_validate({name: values[name] for name in schema.model_fields if name in values})
+        return schema.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         name = str(first["loc"][0])
@@ -201,11 +196,16 @@ class Translated(BaseModel):
     warnings: list[str] | None = Field(None, description="With format html: tags without alignment, if there are any.")
 
 
-class Language(BaseModel):
-    """A language that is served."""
+class LanguageName(BaseModel):
+    """A language by code and name."""
 
     code: str
     name: str
+
+
+class Language(LanguageName):
+    """A language that is served."""
+
     targets: list[str]
 
 
@@ -226,13 +226,6 @@ class TranslatedFile(BaseModel):
 
     translatedFileUrl: str  # noqa: N815
     warnings: list[str] | None = Field(None, description="Texts without translation, tags without alignment.")
-
-
-class LanguageName(BaseModel):
-    """A language by code and name."""
-
-    code: str
-    name: str
 
 
 class ServedRun(BaseModel):
