@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -70,21 +70,12 @@ class ApiKeyStore:
         except sqlite3.Error as error:
             raise UserError(f"{self.path} cannot be used as a file of keys: {error}") from error
 
-    def add(
-        self,
-        note: str = "",
-        *,
-        req_limit: int | None = None,
-        hourly_req_limit: int | None = None,
-        daily_req_limit: int | None = None,
-        char_limit: int | None = None,
-    ) -> str:
-        """Create a key and return it; it cannot be read from the file again."""
+    def add(self, note: str = "", **limits: int | None) -> str:
+        """Create a key with limits as in `ApiKey`, and return it; it cannot be read from the file again."""
         key = secrets.token_hex(20)
-        made = datetime.now(UTC).isoformat(timespec="seconds")
-        limits = (req_limit, hourly_req_limit, daily_req_limit, char_limit)
+        stored = ApiKey(key[:ID_LENGTH], note, datetime.now(UTC).isoformat(timespec="seconds"), **limits)
         with self._connect() as database:
-            row = (key[:ID_LENGTH], note, made, *limits, hash_key(key))
+            row = (*astuple(stored), hash_key(key))
             database.execute(f"insert into keys ({COLUMNS}, hash) values (?, ?, ?, ?, ?, ?, ?, ?)", row)
         return key
 
