@@ -19,23 +19,23 @@ from regard.fast import accelerate, selftest
 from regard.models import build
 from regard.models.base import Seq2Seq
 
-VOCABULARY, SENTENCES, WORDS = 32_000, 800, 32
+VOCABULARY = 32_000
+BATCHES = ((800, 32, 32), (800, 8, 32), (100, 64, 256))  # sentences, words of the shortest and the longest
 ROUNDS = 20
 
 
-def make_batch(ragged: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return a batch of sentences of 32 words, or of 8 to 32."""
-    lengths = torch.randint(8, WORDS + 1, (SENTENCES,)) if ragged else torch.full((SENTENCES,), WORDS)
-    lengths[0] = WORDS
-    real = torch.arange(WORDS) < lengths[:, None]
-    source, target_in, target_out = (torch.randint(4, VOCABULARY, (SENTENCES, WORDS)) * real for _ in range(3))
+def make_batch(sentences: int, shortest: int, longest: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return a batch of sentences of random words."""
+    lengths = torch.randint(shortest, longest + 1, (sentences,))
+    lengths[0] = longest
+    real = torch.arange(longest) < lengths[:, None]
+    source, target_in, target_out = (torch.randint(4, VOCABULARY, (sentences, longest)) * real for _ in range(3))
     return source.cuda(), lengths.cuda(), target_in.cuda(), target_out.cuda()
 
 
-def make_update_step(model: Seq2Seq, ragged: bool) -> Callable[[], None]:
+def make_update_step(model: Seq2Seq, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> Callable[[], None]:
     """Return a function that makes one update."""
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    batch = make_batch(ragged)
     tokens = int((batch[3] != 0).sum())
 
     def step() -> None:
@@ -85,18 +85,18 @@ def main() -> None:
     selftest.WARMUP_BATCHES = 0
     best = measure_peak_operations()
     print(f"large matrix products: {best / 1e12:,.0f} TFLOP/s")
-    for ragged in (False, True):
-        for name in ("readable", "packed"):
+    for sentences, shortest, longest in BATCHES:
+        batch = make_batch(sentences, shortest, longest)
+        words = int((batch[3] != 0).sum())
+        for name in ("reference", "packed"):
             model = build("vaswani2017-base", VOCABULARY, VOCABULARY, norm="pre").cuda().train()
             if name == "packed":
                 accelerate(model)
-            step = make_update_step(model, ragged)
-            words = int((make_batch(ragged)[3] != 0).sum())
-            times = measure_seconds(step)
-            median = statistics.median(times)
+            times = measure_seconds(make_update_step(model, batch))
             limit = best / count_operations_per_word(model)
             print(
-                f"{'8 to 32' if ragged else '32'} words, {name}: {words / median:,.0f} target words/s "
+                f"{sentences} sentences of {shortest} to {longest} words, {name}: "
+                f"{words / statistics.median(times):,.0f} target words/s "
                 f"({min(times) * 1e3:.1f} to {max(times) * 1e3:.1f} ms; limit {limit:,.0f}), "
                 f"{torch.cuda.max_memory_allocated() / 1e9:.1f} GB",
                 flush=True,

@@ -56,14 +56,21 @@ class TritonKernels:
 
 def runs_without_error(purpose: str, work: Callable[[], object]) -> bool:
     """Return whether a call succeeds; if not, log what `purpose` runs without, and why."""
+    error = find_error(work)
+    if error is not None:
+        log_message(f"{purpose} runs without Triton kernels: {error}")
+    return error is None
+
+
+def find_error(work: Callable[[], object]) -> str | None:
+    """Return why a call fails, shortened to one line, or None."""
     try:
         work()
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # Triton raises many kinds of errors
-        log_message(f"{purpose} runs without Triton kernels: {' '.join(str(error).split())[:200]}")
-        return False
-    return True
+        return " ".join(str(error).split())[:200] or type(error).__name__
+    return None
 
 
 def cpu_time_ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> float:

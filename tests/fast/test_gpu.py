@@ -1020,3 +1020,42 @@ def test_doctor_finds_the_fastest_implementation_of_every_part() -> None:
     assert parts["search"].implementation == "device search, Triton kernels, CUDA graphs"
     assert "Triton" in parts["Transformer training"].implementation
     assert "Triton" in parts["Luong decoder in training"].implementation
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("limit", [0, 16, 64])
+def test_attention_uses_other_kernels_where_a_tile_does_not_fit(
+    limit: int, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPUs with less shared memory than tiles of more than `limit` tokens need."""
+    pytest.importorskip("triton")
+    from regard.fast.training.packed import ops, ops_triton
+    from regard.fast.training.packed.batch import make_ragged
+
+    launch, launched = ops_triton._launch_attention, []
+
+    def launch_if_it_fits(kernel: Any, tensors: Any, strides: Any, queries: Any, keys: Any, *rest: Any) -> None:
+        if max(queries.max_length, keys.max_length) > limit:
+            raise RuntimeError("out of resource: shared memory, Required: 131072, Hardware limit: 101376")
+        launched.append(queries.max_length)
+        launch(kernel, tensors, strides, queries, keys, *rest)
+
+    for tried in (ops_triton._kernel_runs, ops_triton._flash_attention_runs):
+        tried.cache_clear()
+    monkeypatch.setattr(ops_triton, "_launch_attention", launch_if_it_fits)
+    try:
+        for longest, dtype in ((12, torch.bfloat16), (40, torch.float32), (60, torch.bfloat16), (200, torch.bfloat16)):
+            torch.manual_seed(0)
+            lengths = torch.tensor([longest, 3, longest // 2], device="cuda")
+            words = make_ragged(lengths, int(lengths.sum()), longest)
+            qkv = torch.randn(int(lengths.sum()), 3 * 64, device="cuda", dtype=dtype, requires_grad=True)
+            results = []
+            for attend in (ops_triton.self_attention, ops.self_attention):
+                out = attend(qkv, words, 2, causal)
+                results.append((out, *torch.autograd.grad(out.square().sum(), qkv)))
+            torch.testing.assert_close(*results, atol=2e-2, rtol=2e-2)
+    finally:
+        for tried in (ops_triton._kernel_runs, ops_triton._flash_attention_runs):
+            tried.cache_clear()
+    assert set(launched) <= {1, 12, 16, 32, 40, 60, 64}
+    assert max(launched, default=0) <= limit

@@ -44,16 +44,16 @@ def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
 def cross_attention(q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
     """Compute softmax(Q Kᵀ / √d_k) V of each sentence and head (eq. 1), given q (N, size) and kv (M, 2·size)."""
     k, v = kv.chunk(2, 1)
-    return _attend_padded(q, k, v, queries, keys, heads, causal=False)
+    return attend_padded(q, k, v, queries, keys, heads, causal=False)
 
 
 def self_attention(qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tensor:
     """Attend within sentences, given queries, keys and values (N, 3·size); `causal`: to earlier tokens only."""
     q, k, v = qkv.chunk(3, 1)
-    return _attend_padded(q, k, v, words, words, heads, causal)
+    return attend_padded(q, k, v, words, words, heads, causal)
 
 
-def _attend_padded(q: Tensor, k: Tensor, v: Tensor, queries: Ragged, keys: Ragged, heads: int, causal: bool) -> Tensor:
+def attend_padded(q: Tensor, k: Tensor, v: Tensor, queries: Ragged, keys: Ragged, heads: int, causal: bool) -> Tensor:
     """Attend over padded sentences with PyTorch's kernels; empty sources give zeros, where a softmax would give NaN."""
 
     def split(x: Tensor, spans: Ragged) -> Tensor:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from regard.console import log_message
 from regard.fast.cuda_graphs.buckets import next_power_of_two
 from regard.fast.kernels.triton import packed_transformer as kernels
 from regard.fast.kernels.triton.cross_entropy import linear_cross_entropy, weight_gradient
+from regard.fast.selftest import find_error, runs_without_error
 from regard.fast.training.packed import ops
-from regard.fast.training.packed.batch import Ragged
+from regard.fast.training.packed.batch import Ragged, make_ragged
 from regard.fast.training.packed.ops import PackedOps
 from regard.special_tokens import PAD
 
@@ -204,18 +207,84 @@ feed_forward: Callable[..., Tensor] = FeedForwardFunction.apply
 add_norm: Callable[..., tuple[Tensor, Tensor]] = AddNormFunction.apply
 
 
+class AttentionCase(NamedTuple):
+    """Properties that decide whether an implementation of attention runs."""
+
+    is_causal: bool
+    is_self: bool
+    has_grad: bool
+    head_size: int
+    lengths: tuple[int, int]  # of queries and keys, rounded up to powers of two
+    dtype: torch.dtype
+    device: torch.device
+
+
 def cross_attention(q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
-    """Attend over the source; long sentences and large heads use the reference operation."""
-    if max(queries.max_length, keys.max_length) > max_kernel_length(q.dtype) or q.shape[1] > heads * MAX_HEAD_SIZE:
-        return ops.cross_attention(q, kv, queries, keys, heads)
-    return VarlenAttentionFunction.apply(q, kv, queries, keys, heads, False)  # type: ignore[no-untyped-call,no-any-return]
+    """Attend over the source."""
+    return _attend(q, kv, queries, keys, heads, False)
 
 
 def self_attention(qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tensor:
-    """Attend within sentences; long sentences and large heads use the reference operation."""
-    if words.max_length > max_kernel_length(qkv.dtype) or qkv.shape[1] > 3 * heads * MAX_HEAD_SIZE:
-        return ops.self_attention(qkv, words, heads, causal)
-    return VarlenAttentionFunction.apply(qkv, None, words, words, heads, causal)  # type: ignore[no-untyped-call,no-any-return]
+    """Attend within sentences."""
+    return _attend(qkv, None, words, words, heads, causal)
+
+
+def _attend(own: Tensor, source: Tensor | None, queries: Ragged, keys: Ragged, heads: int, causal: bool) -> Tensor:
+    """Attend by the own kernel for short sentences, PyTorch's varlen attention for long ones, else padded.
+
+    A GPU may lack the shared memory for a tile of the kernel, so each one is tried before it is used.
+    """
+    q, k, v = _split_qkv(own, source)
+    size = q.shape[1] // heads
+    lengths = next_power_of_two(queries.max_length), next_power_of_two(keys.max_length)
+    case = AttentionCase(causal, source is None, own.requires_grad, size, lengths, own.dtype, own.device)
+    fits = max(lengths) <= max_kernel_length(q.dtype) and size <= MAX_HEAD_SIZE
+    if fits and _kernel_runs(case):
+        return VarlenAttentionFunction.apply(own, source, queries, keys, heads, causal)  # type: ignore[no-untyped-call,no-any-return]
+    if q.dtype in (torch.bfloat16, torch.float16) and _flash_attention_runs(case._replace(lengths=(16, 16))):
+        return _flash_attention(own, source, queries, keys, heads, causal)
+    return ops.attend_padded(q, k, v, queries, keys, heads, causal)
+
+
+def _flash_attention(
+    own: Tensor, source: Tensor | None, queries: Ragged, keys: Ragged, heads: int, causal: bool
+) -> Tensor:
+    """Attend by PyTorch's varlen attention, which needs PyTorch 2.11 and an Ampere GPU."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    q, k, v = (x.reshape(len(x), heads, -1) for x in _split_qkv(own, source))
+    lengths = queries.cu_seqlens, keys.cu_seqlens, queries.max_length, keys.max_length
+    out = varlen_attn(q, k, v, *lengths, window_size=(-1, 0 if causal else -1))
+    assert isinstance(out, Tensor)  # not with `return_aux`
+    return out.flatten(1)
+
+
+@cache
+def _kernel_runs(case: AttentionCase) -> bool:
+    return runs_without_error(
+        f"attention over {max(case.lengths)} tokens", lambda: _try_attention(VarlenAttentionFunction.apply, case)
+    )
+
+
+@cache
+def _flash_attention_runs(case: AttentionCase) -> bool:
+    error = find_error(lambda: _try_attention(_flash_attention, case))
+    if error is not None:
+        log_message(f"attention over long sentences is padded: no varlen attention: {error}")
+    return error is None
+
+
+def _try_attention(attend: Callable[..., Tensor], case: AttentionCase) -> None:
+    """Attend within a sentence, and compute its gradients if training needs them."""
+    with torch.inference_mode(False), torch.set_grad_enabled(case.has_grad):
+        queries, keys = (make_ragged(torch.tensor([n], device=case.device), n, n) for n in case.lengths)
+        own, source = (
+            torch.zeros(n, parts * case.head_size, dtype=case.dtype, device=case.device, requires_grad=case.has_grad)
+            for n, parts in zip(case.lengths, (3, 2) if case.is_self else (1, 2), strict=True)
+        )
+        out = attend(own, None if case.is_self else source, queries, keys, 1, case.is_causal)
+        if case.has_grad:
+            out.backward(torch.zeros_like(out))  # type: ignore[no-untyped-call]
 
 
 def count_tokens(lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tensor:
