@@ -21,6 +21,7 @@ from support.search import (
     reference_search,
 )
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.fast import accelerate, release_decoding_memory
 from regard.fast.decoding.device import search as device_beam_search
@@ -389,7 +390,7 @@ def test_modified_model_has_no_device_search(change: Callable[[Any], None], name
 
 def test_search_on_a_cpu_is_the_reference_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_beam_search, "WARMUP_SENTENCES", 0)
-    monkeypatch.setattr(device_beam_search, "load_triton_ops", lambda: pytest.fail("there is no GPU"))
+    monkeypatch.setattr(device_beam_search, "load_ops", lambda: pytest.fail("there is no GPU"))
     model, sources = accelerate(make_model(LUONG)), make_sources(3, 2)
     found = search(model, *sources)
     model.device_search = None
@@ -408,3 +409,21 @@ def test_copied_model_has_fresh_device_searches() -> None:
     model = accelerate(make_model(LUONG))
     model.device_search.sentences = 7
     assert copy.deepcopy(model).device_search.sentences == 0
+
+
+@pytest.mark.parametrize("name", ["luong", "pre-norm"])
+def test_a_chunk_of_steps_reads_no_values_of_tensors(name: str) -> None:
+    """Otherwise the host would wait for the GPU, and CUDA graphs could not contain the steps."""
+    searcher = make_device_search(make_model(MODELS[name]))
+    source, lengths = make_sources(5, 3)
+    request = SearchRequest(2, 2, 1, [9, 7], [1.0] * 10, False, [5, 3])
+    searcher(source, lengths, request)
+    workspace = next(iter(searcher.workspaces.values()))
+
+    class NoValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default), func
+            return func(*args, **(kwargs or {}))
+
+    with torch.inference_mode(), NoValues():  # type: ignore[no-untyped-call]
+        workspace._run_chunk()

@@ -881,10 +881,31 @@ def test_failing_device_search_falls_back_to_the_reference(
 
     monkeypatch.setattr(device_beam_search, "make_searcher", fail)
     model.device_search.searchers.clear()
-    for _ in range(2):
+    for _ in range(3):
         assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
-    assert "reference search: ValueError: no such kernel" in capsys.readouterr().err
+    messages = capsys.readouterr().err.splitlines()
+    for message, fallback in zip(messages, ("PyTorch operations", "the reference search"), strict=True):
+        assert message == (
+            f"device search: decoding continues with {fallback}, more slowly: ValueError: no such kernel"
+        )
     assert not model.device_search.attempts_left
+
+
+@pytest.mark.parametrize("options", [LUONG, TRANSFORMER], ids=["luong", "transformer"])
+def test_search_without_triton_uses_graphs_of_pytorch_operations(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_search_model(options)
+    source, sizes = (each.cuda() for each in make_sources(3, 2, 9))
+    expected = search(model, source, sizes, beam=3, n_best=3)
+    assert model.device_search.ops is decoding_ops.TORCH_OPS or model.device_search.searchers
+    monkeypatch.setattr(device_beam_search, "load_ops", lambda: decoding_ops.TORCH_OPS)
+    model.device_search = device_beam_search.DeviceBeamSearch()
+    model.device_search.sentences = device_beam_search.WARMUP_SENTENCES
+    for _ in range(3):  # the third one replays graphs
+        assert_close_hypotheses(search(model, source, sizes, beam=3, n_best=3), expected, 1e-3)
+    (workspace, *_) = next(iter(model.device_search.searchers.values())).workspaces.values()
+    assert workspace.ops is decoding_ops.TORCH_OPS
 
 
 def test_search_without_memory_falls_back_once(
@@ -901,7 +922,7 @@ def test_search_without_memory_falls_back_once(
     with monkeypatch.context() as patch:
         patch.setattr(DeviceSearcher, "__call__", run_out_of_memory)
         assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
-    assert "reference search: out of memory" in capsys.readouterr().err
+    assert "the reference search, more slowly: out of memory" in capsys.readouterr().err
     assert not model.device_search.searchers
     assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
     assert model.device_search.searchers

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from regard.fast.decoding.device.state import BeamState
-from regard.fast.decoding.numpy_search import ActiveSentences, SearchRequest
 from regard.fast.training.packed.ops import TORCH_OPS as TORCH_PACKED_OPS
 from regard.fast.training.packed.ops import PackedOps
 from regard.nn import masked_softmax, prefix_mask
@@ -52,7 +50,10 @@ class SourceMemory(NamedTuple):
 
 
 class DecodingOps:
-    """All operations in PyTorch, with those that training has, too; other implementations override them."""
+    """All operations in PyTorch, with those that training has, too; other implementations override them.
+
+    None synchronizes with the host or has shapes that depend on data, so CUDA graphs can contain them.
+    """
 
     packed: PackedOps = TORCH_PACKED_OPS
 
@@ -67,36 +68,45 @@ class DecodingOps:
         """
         tops = logits.amax(1, keepdim=True)
         sums = (logits - tops).exp().sum(1, keepdim=True)
-        forbid_eos = int(state.steps_done) + number + 1 < int(state.options[0])
-        forbidden = torch.tensor([PAD, BOS, EOS] if forbid_eos else [PAD, BOS], device=logits.device)
-        allowed = logits.index_fill(1, forbidden, -torch.inf)
-        values, tokens = allowed.topk(min(state.tokens.shape[1], logits.shape[1]), -1)
+        ids, is_early = torch.arange(logits.shape[1], device=logits.device), state.step(number) + 1 < state.options[:1]
+        forbidden = (ids == PAD) | (ids == BOS) | ((ids == EOS) & is_early)
+        values, tokens = logits.masked_fill(forbidden, -torch.inf).topk(min(state.tokens.shape[1], len(ids)), -1)
         return TopK(tops, sums, values, tokens.int())
 
     def beam_update(self, state: BeamState, topk: TopK, number: int) -> None:
-        """Choose the continued and ended hypotheses of each sentence; writes to the state."""
-        (A, W), step = state.tokens.shape, int(state.steps_done) + number + 1
-        (min_length, n_best), limits = state.options.tolist(), state.max_lengths.tolist()
-        active = ActiveSentences(
-            SearchRequest(W, n_best, min_length, limits, state.length_divisors.tolist(), False, limits)
-        )
-        active.beam_log_probs, active.num_completed, active.completed_scores = (
-            part.cpu().numpy() for part in (state.log_probs, state.num_ended, state.scores)
-        )
+        """Keep the best candidates of each sentence, as many as have not ended; writes to the state."""
+        (A, W), columns = state.tokens.shape, torch.arange(state.tokens.shape[1], device=state.tokens.device)
         top = topk.block_max.amax(1, keepdim=True)
         norm = top + (topk.block_sums * (topk.block_max - top).exp()).sum(1, keepdim=True).log()
-        candidates = (topk.values - norm).cpu().numpy(), topk.tokens.long().cpu().numpy()
-        log_probs, parents, tokens = active.select_candidates(*candidates)
-        log_probs[norm.isnan().view(A, W).any(1).cpu().numpy()] = np.nan
-        with np.errstate(divide="ignore"):  # a chunk may go on beyond the last length, which has a divisor
-            done = active.record_completed(log_probs, tokens, step)
-        rows = parents + W * np.arange(A)[:, None]
-        targets = (*state.steps[number], state.log_probs, state.num_ended, state.scores, state.tokens, state.rows)
-        chosen = (log_probs.view(np.int32), parents, tokens, active.beam_log_probs)
-        results = (*chosen, active.num_completed, active.completed_scores, tokens, rows)
-        for target, result in zip(targets, results, strict=True):
-            target.copy_(torch.from_numpy(result))
-        state.done[(state.done == 0) & torch.from_numpy(done).to(state.done.device)] = step
+        candidates = (state.log_probs.view(-1, 1) + (topk.values - norm)).view(A, -1)
+        is_nan = norm.isnan().view(A, W).any(1)
+        log_probs, best = candidates.topk(W, -1)
+        parents = best // topk.values.shape[1]
+        tokens = topk.tokens.long().view(A, -1).gather(1, best)
+        log_probs = log_probs.masked_fill(columns >= W - state.num_ended[:, None], -torch.inf)
+        log_probs = log_probs.masked_fill(is_nan[:, None], torch.nan)
+        self._record_ended(state, log_probs, tokens, is_nan, state.step(number) + 1)
+        for column, part in zip(state.steps[number], (log_probs.view(torch.int32), parents, tokens), strict=True):
+            column.copy_(part)
+        state.log_probs.copy_(log_probs.masked_fill(tokens == EOS, -torch.inf))
+        state.tokens.copy_(tokens)
+        state.rows.copy_(parents + W * torch.arange(A, device=parents.device)[:, None])
+
+    def _record_ended(self, state: BeamState, log_probs: Tensor, tokens: Tensor, is_nan: Tensor, step: Tensor) -> None:
+        """Record hypotheses that end with this step, and the sentences that are done."""
+        is_open, is_eos = log_probs > -torch.inf, tokens == EOS
+        is_ending, stays_open = is_open & is_eos, is_open & ~is_eos & (step < state.max_lengths[:, None])
+        slots = state.num_ended[:, None] + is_ending.cumsum(1) - 1
+        writes = is_ending[:, :, None] & (slots[:, :, None] == torch.arange(slots.shape[1], device=slots.device))
+        scores = (log_probs.double() / state.length_divisors[step])[:, :, None].masked_fill(~writes, -torch.inf)
+        state.scores.copy_(torch.where(writes.any(1), scores.amax(1), state.scores))
+        state.num_ended.add_(is_ending.sum(1))
+        best_open = log_probs.masked_fill(~stays_open, -torch.inf).amax(1).double()
+        lengths, n_best = state.max_lengths.long(), state.options[1:].long()
+        upper_bound = torch.maximum(best_open / state.length_divisors[1], best_open / state.length_divisors[lengths])
+        nth_score = state.scores.sort(1, descending=True).values.index_select(1, n_best - 1)[:, 0]
+        done = (best_open == -torch.inf) | ((state.num_ended >= n_best) & (nth_score >= upper_bound)) | is_nan
+        state.done.copy_(torch.where((state.done == 0) & done, step, state.done))
 
     def embed_and_link(
         self, state: BeamState, number: int, words: Tensor, scale: float, places: Tensor, before: Tensor, after: Tensor
@@ -109,9 +119,10 @@ class DecodingOps:
         Returns:
             x (R, size) of words (V, size) and positions (capacity, size).
         """
-        step, (A, W) = int(state.steps_done) + number, state.tokens.shape
-        after[:, :step] = before[state.rows.flatten(), :step]
-        after[:, step] = torch.arange(W, device=after.device).repeat(A)
+        (A, W), step = state.tokens.shape, state.step(number)
+        is_earlier = torch.arange(before.shape[1], device=before.device) < step
+        own = torch.arange(W, device=after.device, dtype=after.dtype).repeat(A)[:, None]
+        after.copy_(torch.where(is_earlier, before[state.rows.flatten()], own))
         return words[state.tokens.flatten()] * scale + places[step]
 
     def self_attention_step(
@@ -122,12 +133,14 @@ class DecodingOps:
         Returns contexts (R, size) of queries, keys and values (R, 3·size). Keys and values go to the cache
         (capacity, R, 2·size).
         """
-        step, W, (_, R, _) = int(state.steps_done) + number, state.tokens.shape[1], cache.shape
+        (capacity, R, _), W, step = cache.shape, state.tokens.shape[1], state.step(number)
         q, k, v = qkv.chunk(3, 1)
-        cache[step] = torch.cat((k, v), 1)
-        first = torch.arange(R, device=qkv.device) // W * W
-        written = cache[torch.arange(step + 1, device=qkv.device), first[:, None] + table[:, : step + 1].long()]
-        return _attend_heads(q[:, None], written, torch.ones_like(written[..., 0], dtype=torch.bool), heads)[:, 0]
+        cache.index_copy_(0, step, torch.cat((k, v), 1)[None])
+        positions, first = torch.arange(capacity, device=qkv.device), torch.arange(R, device=qkv.device) // W * W
+        is_written = positions <= step
+        written = cache[positions, first[:, None] + table.long().where(is_written, 0)]
+        written = written.masked_fill(~is_written[:, None], 0)  # memory of later positions may contain NaN
+        return _attend_heads(q[:, None], written, is_written.expand(R, capacity), heads)[:, 0]
 
     def cross_attention(self, q: Tensor, source: Tensor, lengths: Tensor, heads: int) -> Tensor:
         """Return contexts (R, size) of queries (R, size) over keys and values (A, S, 2·size) of given lengths.

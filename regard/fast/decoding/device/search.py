@@ -22,7 +22,7 @@ from regard.fast.cuda_graphs.buckets import round_up
 from regard.fast.cuda_graphs.cache import GraphReplayer
 from regard.fast.cuda_graphs.pool import StaticBuffers
 from regard.fast.decoding.device.luong import LuongWeights, is_supported_luong
-from regard.fast.decoding.device.ops import DecodingOps
+from regard.fast.decoding.device.ops import TORCH_OPS, DecodingOps
 from regard.fast.decoding.device.state import (
     BeamState,
     WorkspaceSize,
@@ -68,6 +68,7 @@ class DeviceBeamSearch:
         self.is_known = False  # whether it is supported
         self.sentences = 0
         self.attempts_left = MAX_OUT_OF_MEMORY
+        self.ops: DecodingOps | None = None  # chosen at the first search
         self.lock = Lock()  # all threads would write to the same addresses
 
     def __reduce__(self) -> tuple[type[DeviceBeamSearch], tuple[()]]:
@@ -85,9 +86,9 @@ class DeviceBeamSearch:
             and self.sentences >= WARMUP_SENTENCES
             and _is_request_supported(model, source, request)
         )
-        ops = load_triton_ops() if ready else None
-        if ops is None:
+        if not ready:
             return None
+        ops = self.ops = self.ops or load_ops()
         try:
             with self.lock, torch.cuda.device(source.device):
                 searcher = self.searcher(model, ops)
@@ -95,12 +96,15 @@ class DeviceBeamSearch:
         except ArithmeticError:  # NaN weights, an error of every search
             raise
         except torch.OutOfMemoryError:
-            failure, self.attempts_left = "out of memory", self.attempts_left - 1  # a later search may need less
+            failure, fallback = "out of memory", "the reference search"
+            self.attempts_left -= 1  # a later search may need less
         except Exception as error:  # Triton raises many kinds of errors
-            failure, self.attempts_left = " ".join(f"{type(error).__name__}: {error}".split())[:200], 0
+            failure = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            fallback = "the reference search" if ops is TORCH_OPS else "PyTorch operations"
+            self.attempts_left, self.ops = self.attempts_left * (ops is not TORCH_OPS), TORCH_OPS
         self.release()
         torch.cuda.empty_cache()
-        log_message(f"device search: off, decoding continues with the slower reference search: {failure}")
+        log_message(f"device search: decoding continues with {fallback}, more slowly: {failure}")
         return None
 
     def release(self) -> None:
@@ -155,10 +159,11 @@ def _head_size(model: Seq2Seq) -> int:
     return attention.size // attention.heads
 
 
-def load_triton_ops() -> DecodingOps | None:
-    """Return the Triton operations, or None without Triton, which is logged once."""
+def load_ops() -> DecodingOps:
+    """Return the Triton operations, or without Triton, which is logged once, those of PyTorch."""
     kernels = load_triton("regard.fast.decoding.device.ops_triton", "device search")
-    return None if kernels is None else kernels.TRITON_OPS
+    ops: DecodingOps = TORCH_OPS if kernels is None else kernels.TRITON_OPS
+    return ops
 
 
 IntArray = npt.NDArray[np.int64]

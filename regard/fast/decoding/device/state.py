@@ -38,6 +38,10 @@ class BeamState(NamedTuple):
     trace: Tensor  # (CHUNK_STEPS·3·A·W + A,): log-probabilities, parents, tokens of each step; then `done`
     attention: Tensor | None  # (CHUNK_STEPS, R, S), attention of each step if requested
 
+    def step(self, number: int) -> Tensor:
+        """Return how many steps came before step `number` of this chunk, (1,)."""
+        return self.steps_done.long() + number
+
     @property
     def steps(self) -> Tensor:
         """View the trace as (CHUNK_STEPS, 3, A, W): log-probability bits, parents (within a sentence) and tokens."""
