@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.fast import accelerate, selftest
+from regard.fast import accelerate
 from regard.fast.cuda_graphs.cache import GraphedFunctionCache
-from regard.fast.decoding.device import search as device_beam_search
 from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest
 from regard.fast.training.graphed_loop import run_graphed
 from regard.fast.training.luong import run_input_feeding_loop
@@ -117,7 +116,6 @@ def estimate_luong_decoder(sentences: int) -> Workload:
 
 def benchmark_luong_training() -> None:
     """Measure Luong's decoder with input feeding, 2 × 1000, the general score, 30 words in and out, bf16."""
-    selftest.WARMUP_BATCHES = 0  # faster kernels from the first step on
     card = measure_card_limits()
     print(f"{torch.cuda.get_device_name()}: {card[0] / 1e12:.0f} TFLOP/s in bf16, {card[1] / 1e12:.2f} TB/s")
     for sentences in (128, 512):
@@ -249,7 +247,6 @@ def make_batch(sentences: int) -> tuple[Tensor, Tensor, Tensor]:
 def build_search_model(options: dict[str, Any]) -> Any:
     """Build a model with random weights that uses device search from the first search on."""
     torch.manual_seed(0)
-    device_beam_search.WARMUP_SENTENCES = 0
     return accelerate(build(source_size=VOCABULARY, target_size=VOCABULARY, **options)).cuda().eval()
 
 

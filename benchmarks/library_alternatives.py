@@ -29,7 +29,7 @@ from benchmarks.gpu import (
     print_table,
 )
 from benchmarks.timing import measure_in_turns
-from regard.fast import accelerate, selftest
+from regard.fast import accelerate
 from regard.fast.decoding.device import search as device_search
 from regard.fast.decoding.device.ops import TORCH_OPS, DecodingOps
 from regard.fast.training.linear_cross_entropy import cross_entropy_in_chunks
@@ -45,7 +45,6 @@ def benchmark_training() -> None:
     """Compare updates; packed training takes its operations from `ops_triton.TRITON_OPS`."""
     from regard.fast.training.packed import ops_triton
 
-    selftest.WARMUP_BATCHES = 0
     own, flash = ops_triton.TRITON_OPS, ops_triton._flash_attention
     variants = {
         "own kernels": own,

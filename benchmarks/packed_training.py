@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.fast import accelerate, selftest
+from regard.fast import accelerate
 from regard.models import build
 from regard.models.base import Seq2Seq
 
@@ -82,7 +82,6 @@ def count_operations_per_word(model: Seq2Seq) -> int:
 def main() -> None:
     """Print target words per second."""
     torch.manual_seed(0)
-    selftest.WARMUP_BATCHES = 0
     best = measure_peak_operations()
     print(f"large matrix products: {best / 1e12:,.0f} TFLOP/s")
     for sentences, shortest, longest in BATCHES:

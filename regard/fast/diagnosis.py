@@ -1,6 +1,6 @@
 """The implementation that each part of training and decoding uses on this machine, and why no faster one.
 
-Each part runs once in a tiny model, without the warm-up of a run. What it logs meanwhile is the reason.
+Each part runs once in a tiny model. What it logs meanwhile is the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from regard.fast.decoding.device.ops import TORCH_OPS
 from regard.fast.decoding.numpy_search import SearchRequest
 from regard.fast.eligibility import fast_paths_enabled
 from regard.fast.kernels.fp16 import load_fp16_gemm
-from regard.fast.selftest import WARMUP_BATCHES
 from regard.fast.training import rnn_layer, step_ops
 from regard.fast.training.linear_cross_entropy import KernelLoss
 from regard.models import build
@@ -76,11 +75,10 @@ def _no_gpu(device: torch.device) -> str:
 
 
 def _compute_kernel_loss(recipe: str, device: torch.device) -> bool:
-    """Return whether kernels compute the loss of a tiny model, and its gradients, after their warm-up."""
+    """Return whether kernels compute the loss of a tiny model, and its gradients."""
     model = _build_tiny(recipe, device).train()
     if not isinstance(model.loss_fn, KernelLoss):
         return False
-    model.loss_fn.kernels.batches = WARMUP_BATCHES + 1
     ids, lengths = torch.full((2, LENGTH), VOCABULARY - 1, device=device), torch.full((2,), LENGTH, device=device)
     loss = model.loss_fn.compute(model, (ids, lengths, ids, ids))
     if loss is not None:
@@ -145,7 +143,6 @@ def _check_search(device: torch.device) -> tuple[str, str]:
     model = _build_tiny("vaswani2017-base", device).eval()
     search = model.device_search
     assert isinstance(search, device_search.DeviceBeamSearch)
-    search.sentences = device_search.WARMUP_SENTENCES
     source, lengths = torch.full((1, LENGTH), VOCABULARY - 1, device=device), torch.tensor([LENGTH], device=device)
     request = SearchRequest(1, 1, 0, [LENGTH], [1.0] * (LENGTH + 1), False, [LENGTH])
     found = search(model, source, lengths, request) or search(model, source, lengths, request)  # the other operations

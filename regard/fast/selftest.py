@@ -1,7 +1,7 @@
 """Self-tests of kernels on this machine: whether they run, and whether they are faster.
 
-Triton kernels are compiled after a warm-up, since that takes seconds, and tried once before they are used: Triton may
-be missing, or find no C compiler, or the GPU may be too old or too small for a kernel.
+Triton kernels are tried once before they are used: Triton may be missing, or find no C compiler, or the GPU may be too
+old or too small for a kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from torch import Tensor
 from regard.console import log_message
 from regard.fast.eligibility import compute_dtype, has_kernel_dtype
 
-WARMUP_BATCHES = 50  # training batches before kernels are compiled
 MIN_SECONDS = 0.05  # duration of the repetitions
 
 
@@ -38,15 +37,14 @@ class TritonKernels:
     def __init__(self, purpose: str, module: str) -> None:
         """`purpose` is what log messages name."""
         self.purpose, self.module = purpose, module
-        self.batches = 0  # to be counted by the caller
         self.is_working: dict[torch.dtype, bool] = {}  # results of self-tests
 
     def select(self, weights: Sequence[Tensor], is_training: bool, selftest: Callable[[Any], object]) -> Any:
-        """Return the module of the kernels, or None before the end of the warm-up and where they do not run.
+        """Return the module of the kernels, or None where they do not run.
 
         `selftest` gets the module; it is called for the first training batch of each dtype.
         """
-        if self.batches <= WARMUP_BATCHES or not weights[0].is_cuda or not has_kernel_dtype(weights):
+        if not weights[0].is_cuda or not has_kernel_dtype(weights):
             return None
         kernels, dtype = load_triton(self.module, self.purpose), compute_dtype(weights[0])
         if kernels is not None and is_training and dtype not in self.is_working:

@@ -26,7 +26,7 @@ from support.fast_models import (
 from support.search import make_sources
 from support.training import train_tiny
 
-from regard.fast import accelerate, selftest
+from regard.fast import accelerate
 from regard.fast.cuda_graphs.cache import (
     GRAPH_CACHES,
     MIN_CALLS,
@@ -171,13 +171,6 @@ def test_recurrent_training_with_kernels_has_the_reference_losses(
         return [row["loss"] for row in run.read_metrics()]
 
     assert losses("1") == pytest.approx(losses("0"), rel=1e-3)
-
-
-@pytest.fixture(autouse=True)
-def kernels_from_the_first_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use kernels at once, not only after some batches."""
-    monkeypatch.setattr(selftest, "WARMUP_BATCHES", 0)
-    monkeypatch.setattr(device_beam_search, "WARMUP_SENTENCES", 0)
 
 
 BATCH_LENGTHS = (
@@ -898,10 +891,9 @@ def test_search_without_triton_uses_graphs_of_pytorch_operations(
     model = make_search_model(options)
     source, sizes = (each.cuda() for each in make_sources(3, 2, 9))
     expected = search(model, source, sizes, beam=3, n_best=3)
-    assert model.device_search.ops is decoding_ops.TORCH_OPS or model.device_search.searchers
+    assert model.device_search.searchers
     monkeypatch.setattr(device_beam_search, "load_ops", lambda: decoding_ops.TORCH_OPS)
     model.device_search = device_beam_search.DeviceBeamSearch()
-    model.device_search.sentences = device_beam_search.WARMUP_SENTENCES
     for _ in range(3):  # the third one replays graphs
         assert_close_hypotheses(search(model, source, sizes, beam=3, n_best=3), expected, 1e-3)
     (workspace, *_) = next(iter(model.device_search.searchers.values())).workspaces.values()

@@ -66,6 +66,7 @@ class KernelLoss:
         """`padding_reason`: why a Transformer's batches are padded, logged at the first training batch."""
         self.kernels = TritonKernels(purpose, kernels)
         self.padding_reason = padding_reason
+        self.has_logged_padding = False
 
     def __call__(
         self,
@@ -77,9 +78,8 @@ class KernelLoss:
         guide: Tensor | None,
     ) -> Tensor:
         """Return the summed loss."""
-        self.kernels.batches += model.training
-        if self.padding_reason is not None and self.kernels.batches == 1:
-            log_padding(self.padding_reason)
+        if self.padding_reason is not None and model.training:
+            self.log_padding(self.padding_reason)
         batch = (source, lengths, target_in, target_out)
         loss = self.compute(model, batch) if guide is None else None
         return default_loss_sum(model, *batch, guide) if loss is None else loss
@@ -87,6 +87,12 @@ class KernelLoss:
     def compute(self, model: Seq2Seq, batch: PaddedBatch) -> Tensor | None:
         """Return the loss, or None if it is not supported."""
         raise NotImplementedError
+
+    def log_padding(self, obstacle: str) -> None:
+        """Log once why a Transformer is not trained in packed batches."""
+        if not self.has_logged_padding:
+            log_message(f"training pads its batches, which is slower: {obstacle}")
+        self.has_logged_padding = True
 
 
 class ChunkedLoss(KernelLoss):
@@ -96,7 +102,7 @@ class ChunkedLoss(KernelLoss):
         super().__init__("linear cross-entropy", "regard.fast.kernels.triton.cross_entropy", padding_reason)
 
     def __reduce__(self) -> tuple[type[ChunkedLoss], tuple[str | None]]:
-        """Copies count batches from 0."""
+        """Copies start without results of self-tests."""
         return ChunkedLoss, (self.padding_reason,)
 
     def compute(self, model: Seq2Seq, batch: PaddedBatch) -> Tensor | None:
@@ -123,11 +129,6 @@ class ChunkedLoss(KernelLoss):
             weights, is_training, lambda each: _run_on_device(each.linear_cross_entropy, layer)
         )
         return None if kernels is None else kernels.linear_cross_entropy
-
-
-def log_padding(obstacle: str) -> None:
-    """Log why a Transformer is not trained in packed batches."""
-    log_message(f"training pads its batches, which is slower: {obstacle}")
 
 
 def _run_on_device(loss_fn: LinearCrossEntropy, layer: nn.Linear) -> None:

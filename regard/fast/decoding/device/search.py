@@ -45,7 +45,6 @@ from regard.models.base import AlignmentHead, Seq2Seq
 from regard.models.hypothesis import Hypothesis
 from regard.models.vaswani2017 import TransformerDecoder
 
-WARMUP_SENTENCES = 256  # sentences before kernels are compiled, which takes seconds
 MAX_BEAM = 16  # a program holds the candidates of a sentence
 MAX_SOURCE_LENGTH = 1024  # a program holds the scores of all positions
 MAX_HEAD_SIZE = 128  # a program holds a head
@@ -66,7 +65,6 @@ class DeviceBeamSearch:
         self.searchers: dict[torch.dtype, DeviceSearcher] = {}
         self.fingerprint: ModelFingerprint | None = None  # of the model of the searchers
         self.is_known = False  # whether it is supported
-        self.sentences = 0
         self.attempts_left = MAX_OUT_OF_MEMORY
         self.ops: DecodingOps | None = None  # chosen at the first search
         self.lock = Lock()  # all threads would write to the same addresses
@@ -79,13 +77,7 @@ class DeviceBeamSearch:
         self, model: Seq2Seq, source: Tensor, lengths: Tensor, request: SearchRequest
     ) -> list[list[Hypothesis]] | None:
         """Return the `n_best` hypotheses of each source (B, S), best first, or None."""
-        self.sentences += len(source)
-        ready = (
-            self.attempts_left
-            and source.is_cuda
-            and self.sentences >= WARMUP_SENTENCES
-            and _is_request_supported(model, source, request)
-        )
+        ready = self.attempts_left and source.is_cuda and _is_request_supported(model, source, request)
         if not ready:
             return None
         ops = self.ops = self.ops or load_ops()

@@ -26,7 +26,7 @@ from regard.fast.eligibility import (
     compute_dtype,
     is_cpu_model,
 )
-from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch, log_padding
+from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch
 from regard.fast.training.packed.batch import BatchSize, PackedBatch, Ragged, bucket_shapes, pack_batch
 from regard.fast.training.packed.ops import PackedOps
 from regard.fast.training.packed.ops_cpu import CPU_OPS
@@ -86,7 +86,6 @@ class PackedLoss(KernelLoss):
         self.graph_cache = LossGraphCache()
         self.fingerprint: ModelFingerprint | None = None  # of the last model
         self.hook_monitor: HookMonitor | None = None  # of its replaced modules, if it is supported
-        self.has_logged_padding = False
 
     def __reduce__(self) -> tuple[type[PackedLoss], tuple[()]]:
         """Copies start without CUDA graphs, which belong to the weights of one model."""
@@ -96,9 +95,8 @@ class PackedLoss(KernelLoss):
         """Return the loss by Triton kernels, or on a CPU by its own operations; None if neither is possible."""
         fingerprint = self._find_supported_model(model)
         if fingerprint is None:
-            if model.training and not self.has_logged_padding:
-                log_padding(find_obstacle(model) or "a module has a hook, or a method that is not its class's own")
-                self.has_logged_padding = True
+            if model.training:
+                self.log_padding(find_obstacle(model) or "a module has a hook, or a method that is not its class's own")
             return None
         is_training = torch.is_grad_enabled() and model.training
         if is_cpu_model(fingerprint.weights):
