@@ -9,7 +9,9 @@ A checkpoint is a folder `checkpoints/step-N` of the run. It holds the complete 
 4. the `TrainState`: step, data position, best validations, counters (`state.json`);
 5. the gradient scaler of fp16 (`state.json`);
 6. conditions of resuming: fingerprint of the training data, number of processes, format version, checksums of the
-   files, and `interim`, True if the checkpoint was written only because the run was stopped (`state.json`).
+   files, and `interim`, True if the checkpoint was written only because the run was stopped (`state.json`);
+7. device, precision, implementation and PyTorch version that computed it (`state.json`, `arithmetic`): resuming with
+   others is possible, and logged.
 
 Data order, dropout and learning rate are pure functions of (seed, step, data position), so no random generator is
 saved. On a CPU, a resumed run gives the same weights, bit by bit, as one that was never stopped.
@@ -19,13 +21,14 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.console import log_message
 from regard.data.dataset import TrainingDataset
 from regard.data.loader import SamplerPosition, TokenBatchSampler
 from regard.errors import UserError
@@ -145,6 +148,7 @@ class Checkpointer:
     sampler: TokenBatchSampler
     settings: TrainingSettings
     distributed: DistributedContext
+    arithmetic: Mapping[str, str]  # of `describe_arithmetic`
 
     def save(self, train_state: TrainState, interim: bool) -> None:
         """Write a checkpoint; an interim one, written because the run was stopped, is removed after the next one."""
@@ -159,6 +163,7 @@ class Checkpointer:
                     "scaler": self.scaler.state_dict(),  # 5.
                     "interim": interim,  # 6., with "data" and "processes"
                     "processes": self.distributed.world_size,
+                    "arithmetic": self.arithmetic,  # 7.
                 }
                 checkpoint.write_checkpoint(self.run.checkpoint_folder(train_state.step), model, optimizer_state, state)
 
@@ -206,6 +211,11 @@ class Checkpointer:
             ) from error
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
+        for name, before in state.get("arithmetic", {}).items():
+            if (now := self.arithmetic.get(name)) != before:
+                log_message(
+                    f"{self.run.folder} was trained with {name} {before}, now {now}: results differ in the last digits"
+                )
         return TrainState.from_json(state)
 
     def _find_problem(self, state: dict[str, Any]) -> str | None:

@@ -18,7 +18,9 @@ import torch
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.fast.kernels.fp16 import use_fp16_gemm
+from regard.fast.eligibility import compute_dtype, fast_paths_enabled
+from regard.fast.gemm import TORCH_GEMM
+from regard.fast.kernels.fp16 import select_gemm, use_fp16_gemm
 from regard.recipes.recipe import TrainingSettings
 
 
@@ -45,6 +47,20 @@ def build_autocast(settings: TrainingSettings, device: torch.device) -> Abstract
     if settings.precision == "bf16" or (settings.precision in ("auto", "mixed") and supports_bf16):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
+
+
+def describe_arithmetic(settings: TrainingSettings, device: torch.device) -> dict[str, str]:
+    """Return what the last digits of losses and weights depend on, besides data and settings."""
+    with build_autocast(settings, device):
+        weight = torch.zeros(1, device=device)
+        uses_fp16_kernels = select_gemm(weight) is not TORCH_GEMM
+        precision = "fp16 kernels" if uses_fp16_kernels else str(compute_dtype(weight)).removeprefix("torch.")
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "precision": precision,
+        "implementation": "fast" if fast_paths_enabled() else "reference",
+        "torch": torch.__version__,
+    }
 
 
 def build_grad_scaler(settings: TrainingSettings, device: torch.device) -> torch.amp.GradScaler:

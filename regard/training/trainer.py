@@ -34,7 +34,7 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
-from regard.training.device import measure_peak_memory_mb, preserve_generators
+from regard.training.device import describe_arithmetic, measure_peak_memory_mb, preserve_generators
 from regard.training.distributed import SINGLE_PROCESS, DistributedContext, ModelWithLoss, apply_fsdp, is_distributed
 from regard.training.gradient_accumulation import GradientAccumulator
 from regard.training.metrics import EtaEstimator, MetricsWriter, Throughput, format_metrics, format_update_metrics
@@ -81,8 +81,9 @@ class Trainer:
         self.throughput = Throughput()
         self.eta = EtaEstimator()
         self.accumulator = GradientAccumulator(model_with_loss, settings, device, distributed)
+        scaler, arithmetic = self.accumulator.scaler, describe_arithmetic(settings, device)
         self.checkpointer = Checkpointer(
-            run, model, self.ema, self.optimizer, self.accumulator.scaler, dataset, self.sampler, settings, distributed
+            run, model, self.ema, self.optimizer, scaler, dataset, self.sampler, settings, distributed, arithmetic
         )
         self.metrics = MetricsWriter(run, settings.tensorboard, distributed.is_rank0)
         self.start_time = 0.0

@@ -125,6 +125,23 @@ def test_resume_is_bit_identical_to_an_uninterrupted_run(
     assert metrics[0] == metrics[1]
 
 
+def test_checkpoint_records_its_arithmetic_and_resume_reports_changes(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train_tiny("bahdanau2015", corpus, tmp_path / "run", **OVERRIDES["bahdanau2015"], **{"training.steps": 1})
+    arithmetic = checkpoint.read_state(run.checkpoint_folder(1))["arithmetic"]
+    expected = {"device": "cpu", "precision": "float32", "implementation": "fast", "torch": torch.__version__}
+    assert arithmetic == expected
+    resume(run.folder, {"training.steps": 2})
+    assert "last digits" not in capsys.readouterr().err
+    monkeypatch.setenv("REGARD_FAST", "0")
+    resume(run.folder, {"training.steps": 3})
+    message = f"{run.folder} was trained with implementation fast, now reference: results differ in the last digits"
+    assert message in capsys.readouterr().err
+    state = checkpoint.read_state(run.checkpoint_folder(3))
+    assert state["arithmetic"]["implementation"] == "reference"
+
+
 def test_run_killed_during_validation_keeps_its_updates_and_validates_on_resume(tmp_path: Path) -> None:
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
