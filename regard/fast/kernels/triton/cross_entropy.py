@@ -46,13 +46,13 @@ def label_smoothing_loss(z, target, V, smoothing, C: tl.constexpr):
 
 
 @triton.jit
-def cross_entropy_kernel(logits, targets, found, V, smoothing, PAD: tl.constexpr, C: tl.constexpr):
+def cross_entropy_kernel(logits, targets, result, V, smoothing, PAD: tl.constexpr, C: tl.constexpr):
     """Compute the loss of a row, and replace the logits by their gradients."""
     row = tl.program_id(0).to(tl.int64)
     z, target = logits + row * V, tl.load(targets + row)
     counts = target != PAD
     loss, norm = label_smoothing_loss(z, target, V, smoothing, C)
-    tl.store(found + row, tl.where(counts, loss, 0.0))
+    tl.store(result + row, tl.where(counts, loss, 0.0))
     tl.debug_barrier()  # the target's logit is read before it is overwritten
     for first in range(0, V, C):
         column = first + tl.arange(0, C)
@@ -63,7 +63,7 @@ def cross_entropy_kernel(logits, targets, found, V, smoothing, PAD: tl.constexpr
 
 
 @triton.jit
-def r_drop_kernel(logits, targets, found, half, V, smoothing, alpha, PAD: tl.constexpr, C: tl.constexpr):
+def r_drop_kernel(logits, targets, result, half, V, smoothing, alpha, PAD: tl.constexpr, C: tl.constexpr):
     """Compute the mean loss of two passes over one token, plus α/4 of their symmetric KL divergence; see above."""
     row = tl.program_id(0).to(tl.int64)
     y, z, target = logits + row * V, logits + (row + half) * V, tl.load(targets + row)
@@ -79,7 +79,7 @@ def r_drop_kernel(logits, targets, found, half, V, smoothing, alpha, PAD: tl.con
         from_p += tl.where(inside, tl.exp(log_p) * (log_p - log_q), 0.0)
         from_q += tl.where(inside, tl.exp(log_q) * (log_q - log_p), 0.0)
     kl_p, kl_q = tl.sum(from_p, 0), tl.sum(from_q, 0)
-    tl.store(found + row, tl.where(counts, (loss_p + loss_q) / 2 + alpha / 4 * (kl_p + kl_q), 0.0))
+    tl.store(result + row, tl.where(counts, (loss_p + loss_q) / 2 + alpha / 4 * (kl_p + kl_q), 0.0))
     for first in range(0, V, C):
         column = first + tl.arange(0, C)
         inside = column < V
@@ -135,11 +135,11 @@ class LinearCrossEntropyFunction(Function):
             rows = h_by_pass[:, first : first + chunk].flatten(0, 1)
             logits = rows @ W.t() if b is None else torch.addmm(b, rows, W.t())
             count = len(rows) // passes
-            here = kinds[first : first + chunk], losses[first : first + chunk]
+            block = kinds[first : first + chunk], losses[first : first + chunk]
             if r_drop:
-                r_drop_kernel[(count,)](logits, *here, count, V, smoothing, r_drop, PAD, C, num_warps=8)
+                r_drop_kernel[(count,)](logits, *block, count, V, smoothing, r_drop, PAD, C, num_warps=8)
             else:
-                cross_entropy_kernel[(count,)](logits, *here, V, smoothing, PAD, C, num_warps=8)
+                cross_entropy_kernel[(count,)](logits, *block, V, smoothing, PAD, C, num_warps=8)
             if learns:
                 grad_by_pass[:, first : first + chunk] = (logits @ W).view(passes, count, -1)
                 dW += weight_gradient(logits, rows)

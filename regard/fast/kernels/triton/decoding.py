@@ -31,17 +31,17 @@ def block_topk(
     """Store the maximum, Σ exp and the K largest allowed logits of a block (N, R)."""
     top = tl.max(z, 0)
     safe = tl.where(top == -float("inf"), 0.0, top)
-    here = row.to(tl.int64) * blocks + block
-    tl.store(tops + here, top, real)
-    tl.store(sums + here, tl.sum(tl.exp(z - safe[None]), 0), real)
+    offset = row.to(tl.int64) * blocks + block
+    tl.store(tops + offset, top, real)
+    tl.store(sums + offset, tl.sum(tl.exp(z - safe[None]), 0), real)
     out = (word == PAD) | (word == BOS) | ((word == EOS) & short)
     z = tl.where(out[:, None], -float("inf"), z)
     for k in tl.static_range(K):
         best = tl.max(z, 0)
         # the first of equal maxima; it exists unless there are NaNs
         at = tl.min(tl.where(z == best[None], word[:, None], 2147483647), 0)
-        tl.store(values + here * K + k, best, real)
-        tl.store(tokens + here * K + k, tl.where(at == 2147483647, 0, at), real)
+        tl.store(values + offset * K + k, best, real)
+        tl.store(tokens + offset * K + k, tl.where(at == 2147483647, 0, at), real)
         z = tl.where(word[:, None] == at[None], -float("inf"), z)
 
 
@@ -62,14 +62,14 @@ def logits_topk(
 
 @triton.jit
 def partial_dot(
-    total, x, read, real, weight, line, there,
+    total, x, read, real, weight, line, is_real,
     SIZE: tl.constexpr, WIDTH: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """Add products of lines of a weight with rows of x (·, SIZE) to an accumulator (N, B) or (N, B, R)."""
     for first in range(0, SIZE, B):
         at = first + tl.arange(0, B)
         inside = at < SIZE
-        w = tl.load(weight + line.to(tl.int64)[:, None] * WIDTH + at[None], there[:, None] & inside[None], 0.0)
+        w = tl.load(weight + line.to(tl.int64)[:, None] * WIDTH + at[None], is_real[:, None] & inside[None], 0.0)
         if R == 1:
             total += w.to(tl.float32) * tl.load(x + tl.sum(read, 0) * SIZE + at, inside, 0.0).to(tl.float32)[None]
         else:
@@ -99,9 +99,11 @@ def output_topk(
     """Compute N logits of a single row and reduce them, without storing them."""
     block, row = tl.program_id(0), tl.arange(0, 1)
     word = block * N + tl.arange(0, N)
-    there = word < vocabulary
-    total = partial_dot(make_accumulator(N, B, 1), h, row.to(tl.int64), row == 0, weight, word, there, SIZE, SIZE, B, 1)
-    z = tl.where(there[:, None], reduce_accumulator(total, 1), -float("inf"))
+    is_real = word < vocabulary
+    total = partial_dot(
+        make_accumulator(N, B, 1), h, row.to(tl.int64), row == 0, weight, word, is_real, SIZE, SIZE, B, 1
+    )
+    z = tl.where(is_real[:, None], reduce_accumulator(total, 1), -float("inf"))
     short = tl.load(steps_done) + number + 1 < tl.load(search_options)
     block_topk(z, word, row, block, blocks, row == 0, tops, sums, values, tokens, short, 1, PAD, BOS, EOS)
 
@@ -144,7 +146,7 @@ def beam_update(
     best_open = tl.full((), -float("inf"), tl.float32)
     to = trace + (number * 3 * sentences + own) * W
     tl.debug_barrier()  # all reads come before the writes below
-    for place in tl.static_range(W):
+    for slot in tl.static_range(W):
         best = tl.max(reach, 0)
         chosen = tl.min(tl.where(reach == best, place_of, R * C), 0)
         # without an open hypothesis, or with NaN, the index may be out of range
@@ -152,19 +154,19 @@ def beam_update(
         reach = tl.where(place_of == chosen, -float("inf"), reach)
         parent = chosen // C
         token = tl.load(tokens + (first + parent) * count + chosen % C)
-        best = tl.where(place < width, best, -float("inf"))
+        best = tl.where(slot < width, best, -float("inf"))
         ends = (token == EOS) & (best > -float("inf"))
         rank = tl.where((row == n) & ends, best.to(tl.float64) / divisor, rank)
         n += tl.where(ends, 1, 0)
         opens = (token != EOS) & (step < limit)
         best_open = tl.where(opens, tl.maximum(best_open, best), best_open)
-        tl.store(log_probs + first + place, tl.where(token == EOS, -float("inf"), best))
-        tl.store(newest + first + place, token.to(tl.int64))
-        tl.store(rows_of + first + place, first + parent)
+        tl.store(log_probs + first + slot, tl.where(token == EOS, -float("inf"), best))
+        tl.store(newest + first + slot, token.to(tl.int64))
+        tl.store(rows_of + first + slot, first + parent)
         reported = tl.where(strange, float("nan"), best)
-        tl.store(to + place, reported.to(tl.int32, bitcast=True))
-        tl.store(to + sentences * W + place, parent)
-        tl.store(to + 2 * sentences * W + place, token)
+        tl.store(to + slot, reported.to(tl.int32, bitcast=True))
+        tl.store(to + sentences * W + slot, parent)
+        tl.store(to + 2 * sentences * W + slot, token)
 
     wanted = tl.load(search_options + 1)
     better = (rank[None] > rank[:, None]) | ((rank[None] == rank[:, None]) & (row[None] < row[:, None]))
@@ -185,7 +187,7 @@ def beam_update(
 
 @step_agnostic_jit
 def embed_and_link(
-    newest, rows_of, words, places, x, before, after, steps_done, number, scale, size, capacity,
+    newest, rows_of, words, positions, x, before, after, steps_done, number, scale, size, capacity,
     W: tl.constexpr, D: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
     """Embed the newest token of a row, and extend its table of rows that wrote keys and values."""
@@ -194,7 +196,7 @@ def embed_and_link(
     column = tl.arange(0, D)
     inside = column < size
     word = tl.load(words + tl.load(newest + row) * size + column, inside, 0.0)
-    tl.store(x + row * size + column, word * scale + tl.load(places + step * size + column, inside, 0.0), inside)
+    tl.store(x + row * size + column, word * scale + tl.load(positions + step * size + column, inside, 0.0), inside)
     parent = tl.load(rows_of + row)
     for first in range(0, step + 1, P):
         at = first + tl.arange(0, P)
@@ -223,25 +225,25 @@ def self_attention_step(
     tl.store(to + size, v, inside)
     top = tl.sum(q * k.to(tl.float32), 1)
     total = tl.full((H,), 1.0, tl.float32)
-    found = v.to(tl.float32)
+    result = v.to(tl.float32)
     for first in range(0, step, P):
-        place = first + tl.arange(0, P)
-        there = place < step
-        writer = row + place * 0
+        position = first + tl.arange(0, P)
+        is_real = position < step
+        writer = row + position * 0
         if W > 1:  # in greedy search a row wrote all of its own keys and values
-            writer = row // W * W + tl.load(table + row * capacity + place, there, 0)
-        past = cache + ((place.to(tl.int64) * rows + writer) * 2 * size)[:, None, None] + at[None]
-        seen = there[:, None, None] & inside[None]
-        keys = tl.load(past, seen, 0.0).to(tl.float32)
-        values = tl.load(past + size, seen, 0.0).to(tl.float32)
-        scores = tl.where(there[:, None], tl.sum(keys * q[None], 2), -float("inf"))
+            writer = row // W * W + tl.load(table + row * capacity + position, is_real, 0)
+        past = cache + ((position.to(tl.int64) * rows + writer) * 2 * size)[:, None, None] + at[None]
+        mask = is_real[:, None, None] & inside[None]
+        keys = tl.load(past, mask, 0.0).to(tl.float32)
+        values = tl.load(past + size, mask, 0.0).to(tl.float32)
+        scores = tl.where(is_real[:, None], tl.sum(keys * q[None], 2), -float("inf"))
         higher = tl.maximum(top, tl.max(scores, 0))
         less = tl.exp(top - higher)
-        shares = tl.exp(scores - higher[None])
-        found = found * less[:, None] + tl.sum(shares[:, :, None] * values, 0)
-        total = total * less + tl.sum(shares, 0)
+        probs = tl.exp(scores - higher[None])
+        result = result * less[:, None] + tl.sum(probs[:, :, None] * values, 0)
+        total = total * less + tl.sum(probs, 0)
         top = higher
-    tl.store(out + row * size + at, found / total[:, None], inside)
+    tl.store(out + row * size + at, result / total[:, None], inside)
 
 
 @step_agnostic_jit
@@ -259,22 +261,22 @@ def cross_attention(
     length = tl.load(lengths + own)
     top = tl.full((R,), -1e30, tl.float32)
     total = tl.zeros((R,), tl.float32)
-    found = tl.zeros((R, D), tl.float32)
+    result = tl.zeros((R, D), tl.float32)
     for first in range(0, length, S):
-        place = first + tl.arange(0, S)
-        seen = (place < length)[:, None] & (column < SIZE)[None]
-        there = source + own * from_sentence + place[:, None] * from_place + head * SIZE + column[None]
-        keys = tl.load(there, seen, 0.0)
-        values = tl.load(there + size, seen, 0.0)
+        position = first + tl.arange(0, S)
+        mask = (position < length)[:, None] & (column < SIZE)[None]
+        keys_at = source + own * from_sentence + position[:, None] * from_place + head * SIZE + column[None]
+        keys = tl.load(keys_at, mask, 0.0)
+        values = tl.load(keys_at + size, mask, 0.0)
         scores = tl.dot(queries, tl.trans(keys), input_precision=EXACT) * by
-        scores = tl.where((place < length)[None], scores, -float("inf"))
+        scores = tl.where((position < length)[None], scores, -float("inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
         less = tl.exp(top - higher)
-        shares = tl.exp(scores - higher[:, None])
-        found = found * less[:, None] + tl.dot(shares.to(values.dtype), values, input_precision=EXACT)
-        total = total * less + tl.sum(shares, 1)
+        probs = tl.exp(scores - higher[:, None])
+        result = result * less[:, None] + tl.dot(probs.to(values.dtype), values, input_precision=EXACT)
+        total = total * less + tl.sum(probs, 1)
         top = higher
-    tl.store(out + at, found / tl.maximum(total, 1e-30)[:, None], inside)
+    tl.store(out + at, result / tl.maximum(total, 1e-30)[:, None], inside)
 
 
 # A recurrent decoder
@@ -288,7 +290,7 @@ def row_index(rows_of, row, real, GIVEN: tl.constexpr):
 
 @triton.jit
 def gather_gemv(
-    x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, line, there, row, real,
+    x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, line, is_real, row, real,
     SIZE_0: tl.constexpr, SIZE_1: tl.constexpr, SIZE_2: tl.constexpr,
     GIVEN_0: tl.constexpr, GIVEN_1: tl.constexpr, GIVEN_2: tl.constexpr,
     N: tl.constexpr, B: tl.constexpr, R: tl.constexpr,
@@ -297,13 +299,13 @@ def gather_gemv(
     WIDTH: tl.constexpr = SIZE_0 + SIZE_1 + SIZE_2
     total = make_accumulator(N, B, R)
     read = row_index(rows_0, row, real, GIVEN_0)
-    total = partial_dot(total, x_0, read, real, weight, line, there, SIZE_0, WIDTH, B, R)
+    total = partial_dot(total, x_0, read, real, weight, line, is_real, SIZE_0, WIDTH, B, R)
     if SIZE_1 > 0:
         read = row_index(rows_1, row, real, GIVEN_1)
-        total = partial_dot(total, x_1, read, real, weight + SIZE_0, line, there, SIZE_1, WIDTH, B, R)
+        total = partial_dot(total, x_1, read, real, weight + SIZE_0, line, is_real, SIZE_1, WIDTH, B, R)
     if SIZE_2 > 0:
         read = row_index(rows_2, row, real, GIVEN_2)
-        total = partial_dot(total, x_2, read, real, weight + SIZE_0 + SIZE_1, line, there, SIZE_2, WIDTH, B, R)
+        total = partial_dot(total, x_2, read, real, weight + SIZE_0 + SIZE_1, line, is_real, SIZE_2, WIDTH, B, R)
     return reduce_accumulator(total, R)
 
 
@@ -317,15 +319,15 @@ def lstm_step(
     """Compute J units of an LSTM layer for a few rows: products and gates."""
     line = tl.arange(0, 4 * J)
     own = tl.program_id(0) * J
-    there = own + line % J < H
-    place = line // J * H + own + line % J
+    is_real = own + line % J < H
+    gate_line = line // J * H + own + line % J
     row = tl.arange(0, R)
     real = row < rows
     pre = gather_gemv(
-        x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, place, there, row, real,
+        x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, gate_line, is_real, row, real,
         SIZE_0, SIZE_1, SIZE_2, GIVEN_0, GIVEN_1, GIVEN_2, 4 * J, B, R,
     )  # fmt: skip
-    pre += tl.load(bias + place, there, 0.0).to(tl.float32)[:, None]
+    pre += tl.load(bias + gate_line, is_real, 0.0).to(tl.float32)[:, None]
     gates = tl.reshape(pre, (4, J, R))
     gate = tl.arange(0, 4)[:, None, None]
     i = tl.sigmoid(tl.sum(tl.where(gate == 0, gates, 0.0), 0))
@@ -350,12 +352,12 @@ def attentional_state(
 ):  # fmt: skip
     """Compute N numbers of h̃ for a few rows."""
     line, row = tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, R)
-    there, real = line < F, row < rows
+    is_real, real = line < F, row < rows
     z = gather_gemv(
-        x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, line, there, row, real,
+        x_0, rows_0, x_1, rows_1, x_2, rows_2, weight, line, is_real, row, real,
         SIZE_0, SIZE_1, SIZE_2, GIVEN_0, GIVEN_1, GIVEN_2, N, B, R,
     )  # fmt: skip
-    tl.store(out + row.to(tl.int64)[None] * F + line[:, None], tanh(z), there[:, None] & real[None])
+    tl.store(out + row.to(tl.int64)[None] * F + line[:, None], tanh(z), is_real[:, None] & real[None])
 
 
 @triton.jit
@@ -408,13 +410,13 @@ def luong_attention(
     """Compute scores, softmax and a part of the context of a row; several programs per row repeat the scores."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     own = row // W
-    place = tl.arange(0, BLOCK_S)
-    there = place < tl.load(lengths + own)
+    position = tl.arange(0, BLOCK_S)
+    is_real = position < tl.load(lengths + own)
     q, k = query + row * SIZE, keys + own * source * SIZE
-    shares = softmax_scores(score_rows(q, k, v, place, there, SIZE, BLOCK_S, BLOCK, CONCAT), there)
+    probs = softmax_scores(score_rows(q, k, v, position, is_real, SIZE, BLOCK_S, BLOCK, CONCAT), is_real)
     if STORE:
-        tl.store(weights + row * source + place, shares, (place < source) & (part == 0))
+        tl.store(weights + row * source + position, probs, (position < source) & (part == 0))
     for start in range(0, SPAN, BLOCK):
         at = part * SPAN + start + tl.arange(0, BLOCK)
-        found = sum_weighted_rows(shares, values + own * source * WIDTH, place, there, at, WIDTH)
-        tl.store(context + row * WIDTH + at, found, at < WIDTH)
+        result = sum_weighted_rows(probs, values + own * source * WIDTH, position, is_real, at, WIDTH)
+        tl.store(context + row * WIDTH + at, result, at < WIDTH)

@@ -90,14 +90,14 @@ def add_norm_bwd(
             back = tl.where(dropout_keep(seed, at, p), back / (1 - p), 0.0)
         tl.store(dy + at, back, inside)
         to_bias += back
-    here = tl.program_id(0) * D + column
-    tl.store(dbias + here, tl.sum(to_bias, 0), column < D)
-    tl.store(dweight + here, tl.sum(to_weight, 0), column < D)
-    tl.store(dshift + here, tl.sum(to_shift, 0), column < D)
+    offset = tl.program_id(0) * D + column
+    tl.store(dbias + offset, tl.sum(to_bias, 0), column < D)
+    tl.store(dweight + offset, tl.sum(to_weight, 0), column < D)
+    tl.store(dshift + offset, tl.sum(to_shift, 0), column < D)
 
 
 @triton.jit
-def column_sums(x, kept, sums, rows, D, R: tl.constexpr, C: tl.constexpr, MASKED: tl.constexpr):
+def column_sums(x, activations, sums, rows, D, R: tl.constexpr, C: tl.constexpr, MASKED: tl.constexpr):
     """Compute partial sums over rows; MASKED: x is first set to 0 where `kept` is not positive (ReLU backward)."""
     column = tl.program_id(1) * C + tl.arange(0, C)
     total = tl.zeros((R, C), tl.float32)
@@ -107,7 +107,7 @@ def column_sums(x, kept, sums, rows, D, R: tl.constexpr, C: tl.constexpr, MASKED
         at = row.to(tl.int64)[:, None] * D + column[None]
         part = tl.load(x + at, inside, 0.0)
         if MASKED:
-            part = tl.where(tl.load(kept + at, inside, 0.0) > 0, part, 0.0)
+            part = tl.where(tl.load(activations + at, inside, 0.0) > 0, part, 0.0)
             tl.store(x + at, part, inside)
         total += part.to(tl.float32)
     tl.store(sums + tl.program_id(0) * D + column, tl.sum(total, 0), column < D)
@@ -136,10 +136,10 @@ def attention_probs(q, k, length, by, T: tl.constexpr, S: tl.constexpr, CAUSAL: 
     """Return softmax(Q Kᵀ / √d_k) over the first `length` keys: (T, S)."""
     scores = tl.dot(q, tl.trans(k), input_precision=EXACT) * by
     column = tl.arange(0, S)[None]
-    seen = column < length
+    is_visible = column < length
     if CAUSAL:
-        seen = seen & (column <= tl.arange(0, T)[:, None])
-    scores = tl.where(seen, scores, -float("inf"))
+        is_visible = is_visible & (column <= tl.arange(0, T)[:, None])
+    scores = tl.where(is_visible, scores, -float("inf"))
     scores = tl.exp(scores - tl.maximum(tl.max(scores, 1), -1e30)[:, None])
     return scores / tl.maximum(tl.sum(scores, 1), 1e-30)[:, None]  # 0 for a row without keys
 
@@ -188,7 +188,7 @@ def attention_varlen_bwd(
 
 @triton.jit
 def count_tokens(
-    lengths, before, after, found, rows, T, apart_before, apart_after, PAD: tl.constexpr, R: tl.constexpr,
+    lengths, before, after, result, rows, T, apart_before, apart_after, PAD: tl.constexpr, R: tl.constexpr,
     C: tl.constexpr,
 ):  # fmt: skip
     """Compute the shortest source length, and the sums of source and target lengths, in one program."""
@@ -203,12 +203,12 @@ def count_tokens(
         last = tl.zeros((R,), tl.int64)
         for begin in range(0, T, C):
             column = begin + tl.arange(0, C)
-            there = inside[:, None] & (column < T)[None]
+            is_real = inside[:, None] & (column < T)[None]
             at = row.to(tl.int64)[:, None]
-            read = tl.load(before + at * apart_before + column[None], there, PAD) != PAD
-            read |= tl.load(after + at * apart_after + column[None], there, PAD) != PAD
+            read = tl.load(before + at * apart_before + column[None], is_real, PAD) != PAD
+            read |= tl.load(after + at * apart_after + column[None], is_real, PAD) != PAD
             last = tl.maximum(last, tl.max(tl.where(read, column[None] + 1, 0), 1).to(tl.int64))
         targets += last
-    tl.store(found, tl.min(least, 0))
-    tl.store(found + 1, tl.sum(sources, 0))
-    tl.store(found + 2, tl.sum(targets, 0))
+    tl.store(result, tl.min(least, 0))
+    tl.store(result + 1, tl.sum(sources, 0))
+    tl.store(result + 2, tl.sum(targets, 0))

@@ -19,7 +19,7 @@ from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMSte
 MAX_BLOCK = 512  # numbers of a row per program
 TILE_SIZE = 16384  # keys or values that are read at once
 UNALIGNED = (
-    "kept",
+    "keep_mask",
     "real",
     "weights",
     "d_weights",
@@ -61,10 +61,10 @@ def load_gates(pre, at, real, SIZE: tl.constexpr):
 
 @shape_agnostic_jit
 def lstm_gates_fwd(
-    pre, c, after, h, above, kept,
-    pre_row, c_row, after_row, h_row, above_row, kept_row,
+    pre, c, after, h, above, keep_mask,
+    pre_row, c_row, after_row, h_row, above_row, keep_mask_row,
     scale,
-    SIZE: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, HAS_DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute the gates of a part of a row."""
     row = tl.program_id(0).to(tl.int64) * UNIT
@@ -75,17 +75,17 @@ def lstm_gates_fwd(
     new_h = o * tanh(new)
     tl.store(after + row * after_row + at, new, mask=real)
     tl.store(h + row * h_row + at, new_h, mask=real)
-    if KEPT:
-        new_h = new_h * scale * tl.load(kept + row * kept_row + at, mask=real, other=0).to(tl.float32)
+    if HAS_DROPOUT:
+        new_h = new_h * scale * tl.load(keep_mask + row * keep_mask_row + at, mask=real, other=0).to(tl.float32)
     tl.store(above + row * above_row + at, new_h, mask=real)
 
 
 @shape_agnostic_jit
 def lstm_gates_bwd(
-    pre, c, after, d_above, kept, d_h, d_c, d_pre,
-    pre_row, c_row, after_row, d_above_row, kept_row, d_h_row, d_c_row, d_pre_row,
+    pre, c, after, d_above, keep_mask, d_h, d_c, d_pre,
+    pre_row, c_row, after_row, d_above_row, keep_mask_row, d_h_row, d_c_row, d_pre_row,
     scale,
-    SIZE: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, HAS_DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of a part of a row; gates are recomputed."""
     row = tl.program_id(0).to(tl.int64) * UNIT
@@ -93,24 +93,24 @@ def lstm_gates_bwd(
     real = at < SIZE
     i, f, g, o = load_gates(pre + row * pre_row, at, real, SIZE)
     before = tl.load(c + row * c_row + at, mask=real, other=0.0)
-    seen = tanh(tl.load(after + row * after_row + at, mask=real, other=0.0))
-    came = tl.load(d_above + row * d_above_row + at, mask=real, other=0.0).to(tl.float32)
-    if KEPT:
-        came = came * scale * tl.load(kept + row * kept_row + at, mask=real, other=0).to(tl.float32)
-    came += tl.load(d_h + row * d_h_row + at, mask=real, other=0.0).to(tl.float32)
+    tanh_c = tanh(tl.load(after + row * after_row + at, mask=real, other=0.0))
+    grad = tl.load(d_above + row * d_above_row + at, mask=real, other=0.0).to(tl.float32)
+    if HAS_DROPOUT:
+        grad = grad * scale * tl.load(keep_mask + row * keep_mask_row + at, mask=real, other=0).to(tl.float32)
+    grad += tl.load(d_h + row * d_h_row + at, mask=real, other=0.0).to(tl.float32)
     d_c += row * d_c_row
-    d = tl.load(d_c + at, mask=real, other=0.0) + came * o * (1 - seen * seen)
+    d = tl.load(d_c + at, mask=real, other=0.0) + grad * o * (1 - tanh_c * tanh_c)
     d_pre += row * d_pre_row
     tl.store(d_pre + at, d * g * i * (1 - i), mask=real)
     tl.store(d_pre + SIZE + at, d * before * f * (1 - f), mask=real)
     tl.store(d_pre + 2 * SIZE + at, d * i * (1 - g * g), mask=real)
-    tl.store(d_pre + 3 * SIZE + at, came * seen * o * (1 - o), mask=real)
+    tl.store(d_pre + 3 * SIZE + at, grad * tanh_c * o * (1 - o), mask=real)
     tl.store(d_c + at, d * f, mask=real)
 
 
 @triton.jit
 def score_rows(
-    vector, rows, v, place, there,
+    vector, rows, v, position, is_real,
     SIZE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr, CONCAT: tl.constexpr,
 ):  # fmt: skip
     """Return the inner products of a vector q with each row k of a matrix; CONCAT: vᵀ tanh(q + k)."""
@@ -119,7 +119,9 @@ def score_rows(
         at = start + tl.arange(0, BLOCK)
         inside = at < SIZE
         q = tl.load(vector + at, inside, 0.0).to(tl.float32)
-        k = tl.load(rows + place[:, None] * SIZE + at[None, :], there[:, None] & inside[None, :], 0.0).to(tl.float32)
+        k = tl.load(rows + position[:, None] * SIZE + at[None, :], is_real[:, None] & inside[None, :], 0.0).to(
+            tl.float32
+        )
         if CONCAT:
             sums += tanh(q[None, :] + k) * tl.load(v + at, inside, 0.0).to(tl.float32)[None, :]
         else:
@@ -128,27 +130,27 @@ def score_rows(
 
 
 @triton.jit
-def softmax_scores(scores, there):
+def softmax_scores(scores, is_real):
     """Return the softmax over the positions that are there; zeros if there is none."""
-    scores = tl.where(there, scores, -float("inf"))
+    scores = tl.where(is_real, scores, -float("inf"))
     top = tl.max(scores, 0)
-    shares = tl.where(there, tl.exp(scores - tl.where(top == -float("inf"), 0.0, top)), 0.0)
-    total = tl.sum(shares, 0)
-    return shares / tl.where(total == 0.0, 1.0, total)
+    probs = tl.where(is_real, tl.exp(scores - tl.where(top == -float("inf"), 0.0, top)), 0.0)
+    total = tl.sum(probs, 0)
+    return probs / tl.where(total == 0.0, 1.0, total)
 
 
 @triton.jit
-def sum_weighted_rows(shares, rows, place, there, at, SIZE: tl.constexpr):
+def sum_weighted_rows(probs, rows, position, is_real, at, SIZE: tl.constexpr):
     """Return a part of the weighted sum of the rows of a matrix."""
-    real = there[:, None] & (at < SIZE)[None, :]
-    tile = tl.load(rows + place[:, None] * SIZE + at[None, :], mask=real, other=0.0)
-    return tl.sum(tile.to(tl.float32) * shares[:, None], 0)
+    real = is_real[:, None] & (at < SIZE)[None, :]
+    tile = tl.load(rows + position[:, None] * SIZE + at[None, :], mask=real, other=0.0)
+    return tl.sum(tile.to(tl.float32) * probs[:, None], 0)
 
 
 @triton.jit
-def gaussian(far, SIGMA: tl.constexpr):
+def gaussian(distance, SIGMA: tl.constexpr):
     """Return a Gaussian of distances."""
-    return tl.exp(-far * far / (2 * SIGMA * SIGMA))
+    return tl.exp(-distance * distance / (2 * SIGMA * SIGMA))
 
 
 @shape_agnostic_jit
@@ -161,21 +163,21 @@ def attention_fwd(
 ):  # fmt: skip
     """Compute scores, softmax and context of a row."""
     row = tl.program_id(0).to(tl.int64)
-    place = tl.arange(0, BLOCK_S)
-    there = tl.load(real + row * real_row + place, mask=place < source, other=0) != 0
+    position = tl.arange(0, BLOCK_S)
+    is_real = tl.load(real + row * real_row + position, mask=position < source, other=0) != 0
     if REACH > 0:
         p = tl.load(centre + row * centre_row)
-        there = there & (tl.abs(place - tl.floor(p)) <= REACH)
+        is_real = is_real & (tl.abs(position - tl.floor(p)) <= REACH)
     own = query + row * UNIT * query_row
-    scores = score_rows(own, keys + row * source * SIZE, None, place, there, SIZE, BLOCK_S, BLOCK, False)
-    shares = softmax_scores(scores, there)
+    scores = score_rows(own, keys + row * source * SIZE, None, position, is_real, SIZE, BLOCK_S, BLOCK, False)
+    probs = softmax_scores(scores, is_real)
     if SIGMA > 0:
-        shares *= gaussian(place - p, SIGMA)
-    tl.store(weights + row * weights_row + place, shares, mask=place < source)
+        probs *= gaussian(position - p, SIGMA)
+    tl.store(weights + row * weights_row + position, probs, mask=position < source)
     for start in range(0, WIDTH, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        found = sum_weighted_rows(shares, values + row * source * WIDTH, place, there, at, WIDTH)
-        tl.store(context + row * UNIT * context_row + at, found, mask=at < WIDTH)
+        result = sum_weighted_rows(probs, values + row * source * WIDTH, position, is_real, at, WIDTH)
+        tl.store(context + row * UNIT * context_row + at, result, mask=at < WIDTH)
 
 
 @shape_agnostic_jit
@@ -188,25 +190,25 @@ def attention_bwd(
 ):  # fmt: skip
     """Compute the gradients of a row; positions with weight 0 have none."""
     row = tl.program_id(0).to(tl.int64)
-    place = tl.arange(0, BLOCK_S)
-    inside = place < source
-    shares = tl.load(weights + row * weights_row + place, mask=inside, other=0.0)
-    there = inside & (shares != 0.0)
+    position = tl.arange(0, BLOCK_S)
+    inside = position < source
+    probs = tl.load(weights + row * weights_row + position, mask=inside, other=0.0)
+    is_real = inside & (probs != 0.0)
     own = d_context + row * UNIT * d_context_row
-    came = score_rows(own, values + row * source * WIDTH, None, place, there, WIDTH, BLOCK_S, BLOCK, False)
-    came += tl.load(d_weights + row * d_weights_row + place, mask=inside, other=0.0)
-    each = shares * came
+    grad = score_rows(own, values + row * source * WIDTH, None, position, is_real, WIDTH, BLOCK_S, BLOCK, False)
+    grad += tl.load(d_weights + row * d_weights_row + position, mask=inside, other=0.0)
+    each = probs * grad
     if SIGMA > 0:
-        far = place - tl.load(centre + row * centre_row)
-        tl.store(d_centre + row * d_centre_row, tl.sum(each * far, 0) / (SIGMA * SIGMA))
-        shares = tl.where(there, shares / gaussian(far, SIGMA), 0.0)
-    change = each - shares * tl.sum(each, 0)
-    tl.store(d_scores + row * d_scores_row + place, change, mask=inside)
+        distance = position - tl.load(centre + row * centre_row)
+        tl.store(d_centre + row * d_centre_row, tl.sum(each * distance, 0) / (SIGMA * SIGMA))
+        probs = tl.where(is_real, probs / gaussian(distance, SIGMA), 0.0)
+    change = each - probs * tl.sum(each, 0)
+    tl.store(d_scores + row * d_scores_row + position, change, mask=inside)
     for start in range(0, SIZE, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        found = sum_weighted_rows(change, keys + row * source * SIZE, place, there, at, SIZE)
-        found += tl.load(d_query + row * UNIT * d_query_row + at, mask=at < SIZE, other=0.0).to(tl.float32)
-        tl.store(d_all + row * UNIT * d_all_row + at, found, mask=at < SIZE)
+        result = sum_weighted_rows(change, keys + row * source * SIZE, position, is_real, at, SIZE)
+        result += tl.load(d_query + row * UNIT * d_query_row + at, mask=at < SIZE, other=0.0).to(tl.float32)
+        tl.store(d_all + row * UNIT * d_all_row + at, result, mask=at < SIZE)
 
 
 @shape_agnostic_jit
@@ -235,48 +237,48 @@ def center_bwd(
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     p = tl.load(centre + row * centre_row)
-    share = p / tl.maximum(tl.load(lengths + row), 1.0)
-    slope = tl.load(d_centre + row * d_centre_row) * p * (1 - share)
+    fraction = p / tl.maximum(tl.load(lengths + row), 1.0)
+    slope = tl.load(d_centre + row * d_centre_row) * p * (1 - fraction)
     squashed = tanh(tl.load(u + row * u_row + at, mask=at < SIZE, other=0.0))
-    found = slope * tl.load(v + at, mask=at < SIZE, other=0.0) * (1 - squashed * squashed)
-    tl.store(d_u + row * d_u_row + at, found, mask=at < SIZE)
+    result = slope * tl.load(v + at, mask=at < SIZE, other=0.0) * (1 - squashed * squashed)
+    tl.store(d_u + row * d_u_row + at, result, mask=at < SIZE)
 
 
 @shape_agnostic_jit
 def tanh_fwd(
-    z, out, fed, kept,
-    z_row, out_row, fed_row, kept_row,
+    z, out, fed, keep_mask,
+    z_row, out_row, fed_row, keep_mask_row,
     scale,
-    SIZE: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, HAS_DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute tanh, and its copy with dropout, of a part of a row."""
     row = tl.program_id(0).to(tl.int64) * UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     real = at < SIZE
-    found = tanh(tl.load(z + row * z_row + at, mask=real, other=0.0).to(tl.float32))
-    tl.store(out + row * out_row + at, found, mask=real)
-    if KEPT:
-        found = found * scale * tl.load(kept + row * kept_row + at, mask=real, other=0).to(tl.float32)
-    tl.store(fed + row * fed_row + at, found, mask=real)
+    result = tanh(tl.load(z + row * z_row + at, mask=real, other=0.0).to(tl.float32))
+    tl.store(out + row * out_row + at, result, mask=real)
+    if HAS_DROPOUT:
+        result = result * scale * tl.load(keep_mask + row * keep_mask_row + at, mask=real, other=0).to(tl.float32)
+    tl.store(fed + row * fed_row + at, result, mask=real)
 
 
 @shape_agnostic_jit
 def tanh_bwd(
-    d_out, out, d_fed, kept, d_z,
-    d_out_row, out_row, d_fed_row, kept_row, d_z_row,
+    d_out, out, d_fed, keep_mask, d_z,
+    d_out_row, out_row, d_fed_row, keep_mask_row, d_z_row,
     scale,
-    SIZE: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, HAS_DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of a part of a row."""
     row = tl.program_id(0).to(tl.int64) * UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     real = at < SIZE
-    found = tl.load(out + row * out_row + at, mask=real, other=0.0).to(tl.float32)
-    came = tl.load(d_fed + row * d_fed_row + at, mask=real, other=0.0).to(tl.float32)
-    if KEPT:
-        came = came * scale * tl.load(kept + row * kept_row + at, mask=real, other=0).to(tl.float32)
-    came += tl.load(d_out + row * d_out_row + at, mask=real, other=0.0).to(tl.float32)
-    tl.store(d_z + row * d_z_row + at, came * (1 - found * found), mask=real)
+    result = tl.load(out + row * out_row + at, mask=real, other=0.0).to(tl.float32)
+    grad = tl.load(d_fed + row * d_fed_row + at, mask=real, other=0.0).to(tl.float32)
+    if HAS_DROPOUT:
+        grad = grad * scale * tl.load(keep_mask + row * keep_mask_row + at, mask=real, other=0).to(tl.float32)
+    grad += tl.load(d_out + row * d_out_row + at, mask=real, other=0.0).to(tl.float32)
+    tl.store(d_z + row * d_z_row + at, grad * (1 - result * result), mask=real)
 
 
 class TritonStepOps(StepOps):
@@ -291,7 +293,9 @@ class TritonStepOps(StepOps):
         rows, size = c.shape
         tensors = (pre, c, after, h, above, _as_uint8(keep_mask, c))
         (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-        lstm_gates_fwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=keep_mask is not None, BLOCK=block)
+        lstm_gates_fwd[grid](
+            *tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block
+        )
 
     def lstm_gates_backward(self, step: LSTMStep, d_above: Tensor, d_h: Tensor, d_c: Tensor, d_pre: Tensor) -> None:
         """See `StepOps`."""
@@ -299,18 +303,20 @@ class TritonStepOps(StepOps):
         rows, size = c.shape
         tensors = (pre, c, after, d_above, _as_uint8(keep_mask, c), d_h, d_c, d_pre)
         (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-        lstm_gates_bwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=keep_mask is not None, BLOCK=block)
+        lstm_gates_bwd[grid](
+            *tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block
+        )
 
     def attention(self, step: AttentionStep, query: Tensor, context: Tensor) -> None:
         """See `StepOps`."""
         keys, values, mask, weights, center, window = step
         (rows, source, size), width = keys.shape, values.shape[2]
-        (places, block), (unit, steps) = tile_shape(source, max(size, width)), _row_strides((query, context))
+        (block_positions, block), (unit, steps) = tile_shape(source, max(size, width)), _row_strides((query, context))
         p = weights if center is None else center  # a placeholder that is not read
         attention_fwd[rows,](
             query, context, keys, values, mask.view(torch.uint8), weights, p,
             *steps, mask.stride(0), weights.stride(0), p.stride(0), source,
-            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=places, BLOCK=block,
+            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=block_positions, BLOCK=block,
             REACH=window.radius, SIGMA=window.sigma, num_warps=8,
         )  # fmt: skip
 
@@ -320,11 +326,14 @@ class TritonStepOps(StepOps):
         d_context, d_weights, d_query, d_scores, d_all, d_center = grads
         (rows, source, size), width = keys.shape, values.shape[2]
         p, d_p = (weights, weights) if center is None or d_center is None else (center, d_center)
-        (places, block), (unit, steps) = tile_shape(source, max(size, width)), _row_strides((d_context, d_query, d_all))
+        (block_positions, block), (unit, steps) = (
+            tile_shape(source, max(size, width)),
+            _row_strides((d_context, d_query, d_all)),
+        )
         attention_bwd[rows,](
             d_context, d_query, d_all, keys, values, d_weights, weights, d_scores, p, d_p,
             *steps, d_weights.stride(0), weights.stride(0), d_scores.stride(0), p.stride(0), d_p.stride(0), source,
-            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=places, BLOCK=block,
+            SIZE=size, WIDTH=width, UNIT=unit, BLOCK_S=block_positions, BLOCK=block,
             SIGMA=0.0 if d_center is None else window.sigma, num_warps=8,
         )  # fmt: skip
 
@@ -353,7 +362,7 @@ class TritonStepOps(StepOps):
         rows, size = z.shape
         tensors = (z, out, fed, _as_uint8(keep_mask, z))
         (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-        tanh_fwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=keep_mask is not None, BLOCK=block)
+        tanh_fwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block)
 
     def attentional_tanh_backward(
         self, d_out: Tensor, out: Tensor, d_fed: Tensor, keep_mask: Tensor | None, scale: float, d_z: Tensor
@@ -362,7 +371,7 @@ class TritonStepOps(StepOps):
         rows, size = d_z.shape
         tensors = (d_out, out, d_fed, _as_uint8(keep_mask, d_z), d_z)
         (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-        tanh_bwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, KEPT=keep_mask is not None, BLOCK=block)
+        tanh_bwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block)
 
 
 def _as_uint8(keep_mask: Tensor | None, other: Tensor) -> Tensor:
@@ -372,9 +381,9 @@ def _as_uint8(keep_mask: Tensor | None, other: Tensor) -> Tensor:
 
 def _row_strides(tensors: Sequence[Tensor]) -> tuple[int, list[int]]:
     """Return (unit, row strides in this unit): if all are multiples of 8, the compiler can use vector loads."""
-    found = [tensor.stride(0) for tensor in tensors]
-    unit = 1 if any(step % 8 for step in found) else 8
-    return unit, [step // unit for step in found]
+    result = [tensor.stride(0) for tensor in tensors]
+    unit = 1 if any(step % 8 for step in result) else 8
+    return unit, [step // unit for step in result]
 
 
 def _row_grid(rows: int, size: int) -> tuple[tuple[int, int], int]:
@@ -385,5 +394,5 @@ def _row_grid(rows: int, size: int) -> tuple[tuple[int, int], int]:
 
 def tile_shape(source: int, width: int) -> tuple[int, int]:
     """Return how many positions, and how many numbers of each, a program reads at once."""
-    places = next_power_of_two(source)
-    return places, max(16, min(TILE_SIZE // places, next_power_of_two(width)))
+    block_positions = next_power_of_two(source)
+    return block_positions, max(16, min(TILE_SIZE // block_positions, next_power_of_two(width)))
