@@ -109,7 +109,7 @@ def dropout_rate(dropout: nn.Dropout) -> float:
 
 # Module attributes that CUDA graphs, and the data prepared for them, contain as constants.
 GRAPH_CONSTANTS = (
-    *("eps", "heads", "size", "scale", "padding_idx"),
+    *("eps", "heads", "size", "scale", "padding_idx", "is_pre_norm"),
     *("sigma", "offsets", "form", "reverse", "residual", "input_feeding", "readout", "settings"),
 )
 

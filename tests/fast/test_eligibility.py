@@ -300,11 +300,15 @@ def change_heads(model: Any) -> None:
     model.encoder.layers[0].attention.heads = 1
 
 
+def change_norm(model: Any) -> None:
+    model.encoder.layers[0].around_attention.is_pre_norm ^= True  # the other residual connections are not changed
+
+
 def change_class(model: Any) -> None:
     model.encoder.layers[0].feedforward[0].__class__ = type("Own", (nn.Linear,), {})
 
 
-@pytest.mark.parametrize("change", [change_eps, change_scale, change_heads, change_class])
+@pytest.mark.parametrize("change", [change_eps, change_scale, change_heads, change_norm, change_class])
 def test_changed_constants_discard_the_captured_losses_of_a_transformer(change: Callable[[Any], None]) -> None:
     model = accelerate(make_model("default"))
     model.loss_sum(*BATCH)
