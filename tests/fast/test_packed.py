@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -206,6 +207,19 @@ def test_empty_source_uses_the_reference_loss() -> None:
     torch.testing.assert_close(
         accelerate(model).loss_sum(*given), default_loss_sum(model, *given, None), rtol=0, atol=0
     )
+
+
+@pytest.mark.parametrize("lengths", [[3, 2], [3, 0]])
+def test_kernels_are_tried_with_a_batch_of_any_lengths(lengths: list[int]) -> None:
+    def fail(*_: Any) -> Tensor:
+        raise RuntimeError("no such instruction")
+
+    source, _, target_in, target_out = make_batch([3, 2], [2, 4])
+    batch = source, torch.tensor(lengths), target_in, target_out
+    packed_loss._try_kernels(make_model("pre"), batch, SimpleNamespace(TRITON_OPS=ops_cpu.CPU_OPS))
+    broken = SimpleNamespace(TRITON_OPS=ops_cpu.CPU_OPS._replace(cross_entropy=fail))
+    with pytest.raises(RuntimeError, match="no such instruction"):
+        packed_loss._try_kernels(make_model("pre"), batch, broken)
 
 
 def test_dropout_on_a_cpu_drops_the_right_fraction_and_rescales() -> None:

@@ -41,6 +41,7 @@ from regard.models.vaswani2017 import (
     TransformerEncoder,
 )
 from regard.nn import MultiHeadAttention
+from regard.special_tokens import EOS
 
 OUTER_MODULES: dict[str, type[nn.Module]] = {
     "": Seq2Seq,
@@ -159,12 +160,14 @@ def _compute_eagerly(model: Seq2Seq, batch: Sequence[Tensor], size: BatchSize, o
 
 
 def _try_kernels(model: Seq2Seq, batch: PaddedBatch, kernels: Any) -> None:
-    """Run all kernels for this batch, forward and backward."""
+    """Run all kernels, forward and backward, for this batch, or for one of a single token if it has an empty side."""
     size = _measure_batch(batch, kernels.TRITON_OPS)
-    if size is not None:
-        with use_detached_parameters(model) as leaves:
-            loss = _compute_eagerly(model, batch, size, kernels.TRITON_OPS)
-            torch.autograd.grad(loss, leaves, allow_unused=True)
+    if size is None:
+        ids, lengths = batch[0].new_full((1, 1), EOS), batch[1].new_ones(1)
+        batch, size = (ids, lengths, ids, ids), BatchSize(1, 1, 1)
+    with use_detached_parameters(model) as leaves:
+        loss = _compute_eagerly(model, batch, size, kernels.TRITON_OPS)
+        torch.autograd.grad(loss, leaves, allow_unused=True)
 
 
 class ResidualStream:
