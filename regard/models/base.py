@@ -19,9 +19,9 @@ class Model(nn.Module):
     loss_sum: Callable[..., Tensor]  # a batch -> its summed loss
     loss_count: Callable[..., Tensor]  # a batch -> the number that the summed loss is divided by
 
-    def loss(self, *batch: Tensor | None) -> Tensor:
-        """Return the training loss of a batch, a scalar; `Seq2Seq.loss_sum` gives the batch of a translation model."""
-        return self.loss_sum(*batch) / self.loss_count(*batch).clamp(min=1)
+    def loss(self, *batch: Tensor | None, **named: Tensor | None) -> Tensor:
+        """Return the training loss of a batch, a scalar, given the arguments of `loss_sum`, also by name."""
+        return self.loss_sum(*batch, **named) / self.loss_count(*batch, **named).clamp(min=1)
 
     def fsdp_units(self) -> list[nn.Module]:
         """Return the submodules to shard separately with FSDP."""

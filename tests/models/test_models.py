@@ -660,7 +660,7 @@ def test_guided_attention_adds_the_cross_entropy_of_the_links(variant: Variant) 
     recipe = override(read_recipe(variant.recipe), {"loss.guided": 0.3, "loss.per": "token"})
     torch.manual_seed(7)
     model = build(recipe, SOURCE, TARGET, size=SIZE, **dict(variant.overrides)).double().eval()
-    plain, guided = (model.loss(source, LENGTHS, target, target, given) for given in (None, guide))
+    plain, guided = (model.loss(source, LENGTHS, target, target, guide=given) for given in (None, guide))
     attended = model.decoder(model.encode(source, LENGTHS), target).attended
     soft = attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
     weights = soft.dense(S).detach().clamp(min=1e-9)
