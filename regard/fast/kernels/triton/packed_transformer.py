@@ -98,7 +98,7 @@ def add_norm_bwd(
 
 @triton.jit
 def column_sums(x, activations, sums, rows, D, R: tl.constexpr, C: tl.constexpr, MASKED: tl.constexpr):
-    """Compute partial sums over rows; MASKED: x is first set to 0 where `kept` is not positive (ReLU backward)."""
+    """Compute partial sums over rows; MASKED: x is first set to 0 where an activation is at most 0 (ReLU backward)."""
     column = tl.program_id(1) * C + tl.arange(0, C)
     total = tl.zeros((R, C), tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(rows, R), tl.num_programs(0)):
