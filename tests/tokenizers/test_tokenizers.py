@@ -1,5 +1,6 @@
 """Tokenizers: encoding, decoding, the mapping from tokens to words, training, saving and loading."""
 
+import inspect
 import io
 import unicodedata
 from functools import cache
@@ -11,6 +12,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard import text
 from regard.config import parse_settings
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
@@ -550,3 +552,11 @@ def test_special_tokens_are_no_tags(kind: Kind) -> None:
     for name in ("s", "pad", "unk"):
         with pytest.raises(UserError, match=f"there is no tag '{name}'"):
             tokenizer.find_tag_id(name)
+
+
+def test_text_exports_special_tokens_and_tokenizers_only() -> None:
+    exported = {name: value for name, value in vars(text).items() if not name.startswith("_")}
+    assert {"PAD", "UNK", "BOS", "EOS", "SPECIAL_TOKENS", "Tokenizers", "WordTokenizer"} <= exported.keys()
+    modules = {value.__module__ for value in exported.values() if hasattr(value, "__module__")}
+    assert all(module.startswith("regard.tokenizers.") for module in modules)
+    assert not any(inspect.ismodule(value) for value in exported.values())
