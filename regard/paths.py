@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import IO, Any
 
@@ -49,6 +48,8 @@ def fsync_path(path: Path) -> None:
 
 def read_package_yaml(package: str, name: str) -> Any:
     """Return the content of a YAML file that belongs to a package."""
+    from importlib import resources  # slow to import, and most commands read none
+
     return yaml.safe_load(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
 
 

@@ -7,7 +7,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -83,6 +82,8 @@ def describe_packages() -> dict[str, str]:
 
 
 def _find_version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and other commands do not need it
+
     try:
         return version(package)
     except PackageNotFoundError:

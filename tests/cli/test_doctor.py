@@ -72,7 +72,7 @@ def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     def find_nothing(package: str) -> str:
         raise PackageNotFoundError(package)
 
-    monkeypatch.setattr(doctor_command, "version", find_nothing)
+    monkeypatch.setattr("importlib.metadata.version", find_nothing)
     assert doctor_command.describe_packages()["onnxruntime"] == "not installed (pip install 'regard[export]')"
 
 
