@@ -11,8 +11,9 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -38,8 +39,10 @@ def compute_sha256(path: Path) -> str:
 
 
 def fsync_path(path: Path) -> None:
-    """Wait until a file or folder is written to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Wait until a file or folder is written to disk; folders are left to Windows, which cannot open them."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)  # Windows syncs no other files
     try:
         os.fsync(descriptor)
     finally:
@@ -99,6 +102,16 @@ def lock_file(file: IO[Any], busy_message: str) -> None:
         raise UserError(busy_message) from error
 
 
+def wait_for_lock(file: IO[Any]) -> None:
+    """Lock an open file until it is closed or the process ends; wait while another process holds the lock."""
+    import portalocker
+
+    while True:
+        with suppress(portalocker.AlreadyLocked):  # Windows gives up after ten seconds
+            portalocker.lock(file, portalocker.LOCK_EX)
+            return
+
+
 def format_json(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> str:
     """Return a value as JSON, with null for NaN and infinities, which JSON cannot express.
 
@@ -142,8 +155,6 @@ def find_or_build_cache_entry(kind: str, key: Mapping[str, Any], build: Callable
 
     If several processes request the same entry, one builds it and the others wait.
     """
-    import portalocker  # slow to import, and most commands use no cache
-
     home = find_cache_folder()
     name = f"{kind}-{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]}"
     entry = home / name
@@ -155,7 +166,7 @@ def find_or_build_cache_entry(kind: str, key: Mapping[str, Any], build: Callable
             f"{home} cannot be written to ({error.strerror}); set REGARD_CACHE to another folder"
         ) from error
     with lock:
-        portalocker.lock(lock, portalocker.LOCK_EX)
+        wait_for_lock(lock)
         damage = find_cache_damage(entry)
         if damage is None:
             return entry
@@ -171,7 +182,7 @@ def find_or_build_cache_entry(kind: str, key: Mapping[str, Any], build: Callable
 def _write_cache_manifest(folder: Path) -> None:
     """Write the checksums of all files of a folder, and wait until everything is written to disk."""
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    files = {str(path.relative_to(folder)): compute_sha256(path) for path in paths}
+    files = {path.relative_to(folder).as_posix(): compute_sha256(path) for path in paths}
     (folder / CACHE_MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
     for path in (*paths, folder / CACHE_MANIFEST, folder):
         fsync_path(path)

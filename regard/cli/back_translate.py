@@ -74,7 +74,7 @@ class ResumableFile:
                 f"{self.out} was started before and has reached line {lines:,}: continue with --resume, or remove "
                 f"{self.partial_path} and {self.state_path} to start again"
             )
-        self._open("ab", "wait for it, or choose another --out")
+        self._open("a+b", "wait for it, or choose another --out")
         self.file.truncate(0)
         self.write([], self.counts)
         return self
@@ -103,9 +103,9 @@ class ResumableFile:
 
     def iterate_rows(self) -> Iterator[str]:
         """Yield the lines that were written before."""
-        with self.partial_path.open("rb") as file:
-            for line in file:
-                yield line.decode(errors="replace").removesuffix("\n")
+        self.file.seek(0)  # Windows refuses to open a locked file again
+        for line in self.file:
+            yield line.decode(errors="replace").removesuffix("\n")
 
     def _read_state(self) -> dict[str, Any]:
         try:
@@ -126,7 +126,8 @@ class ResumableFile:
         self.counts = counts
 
     def finish(self) -> None:
-        """Rename the complete file to its final name."""
+        """Close the complete file, as Windows demands, and rename it to its final name."""
+        self.file.close()
         self.partial_path.replace(self.out)
         self.state_path.unlink()
 

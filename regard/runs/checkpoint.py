@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from regard.console import log_message
 from regard.errors import UserError, to_single_line
 from regard.paths import (
     compute_sha256,
@@ -57,7 +58,11 @@ def remove_checkpoint(folder: Path) -> None:
     """Remove a checkpoint; it is renamed first, so that an interrupted removal leaves no incomplete checkpoint."""
     renamed_folder = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(renamed_folder, ignore_errors=True)
-    folder.rename(renamed_folder)
+    try:
+        folder.rename(renamed_folder)
+    except PermissionError as error:  # on Windows, while another program reads it
+        log_message(f"checkpoint {folder} cannot be removed now ({error.strerror}); the next removal tries again")
+        return
     shutil.rmtree(renamed_folder)
 
 
@@ -171,7 +176,8 @@ def load_optimizer_tensors(
 ) -> None:
     """Restore an optimizer from the tensors that `collect_optimizer_tensors` returned; others are ignored.
 
-    `take_shard` returns this rank's shard of a tensor as large as a weight.
+    `take_shard` returns this rank's shard of a tensor as large as a weight. Tensors are copied: they are mapped from
+    the file of a checkpoint, which Windows could not remove before the end of training.
     """
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
@@ -182,7 +188,7 @@ def load_optimizer_tensors(
             weight = weights[indices[index]]
             if tensor.dim() and tensor.shape != weight.shape:
                 raise ValueError(f"{name} is {_describe_tensor(tensor)}, its weight {_describe_tensor(weight)}")
-            state.setdefault(indices[index], {})[key] = take_shard(tensor, weight) if tensor.dim() else tensor
+            state.setdefault(indices[index], {})[key] = (take_shard(tensor, weight) if tensor.dim() else tensor).clone()
     if len({frozenset(keys) for keys in state.values()}) > 1:
         raise ValueError("the weights do not all have the same optimizer tensors")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -91,7 +91,8 @@ class FileStore:
     def delete(self, key: str) -> None:
         """Delete a file, unless it was deleted before."""
         if self.files.pop(key, None):
-            self._path(key).unlink(missing_ok=True)
+            with suppress(PermissionError):  # on Windows, while it is downloaded; it goes with the folder
+                self._path(key).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Delete all files."""

@@ -23,7 +23,7 @@ import portalocker
 from regard.console import log_message
 from regard.errors import UserError
 from regard.models import Seq2Seq
-from regard.paths import read_json_object
+from regard.paths import read_json_object, wait_for_lock
 from regard.runs import Run
 from regard.tokenizers.tokenizer import Tokenizers
 from regard.translate.backends import CTRANSLATE2, FP32, INT8, ONNX, SHORTLIST, TORCH
@@ -140,7 +140,7 @@ def lock_exports(folder: Path) -> Iterator[None]:
             portalocker.lock(lock, portalocker.LOCK_EX | portalocker.LOCK_NB)
         except portalocker.AlreadyLocked:
             log_message(f"{folder}: waiting for another process that exports this run")
-            portalocker.lock(lock, portalocker.LOCK_EX)
+            wait_for_lock(lock)
         except portalocker.LockException as error:
             log_message(
                 f"{folder}: this file system has no locks, so do not export this run twice at the same time: {error}"
