@@ -28,10 +28,21 @@ class RaggedArray:
 
     FILES = ("kind", "numbers", "offsets")  # suffixes of the files that hold it
 
-    def __init__(self, values: Integers, offsets: Indices, mmaps: Sequence[mmap.mmap] = ()) -> None:
+    def __init__(
+        self,
+        values: Integers,
+        offsets: Indices,
+        mmaps: Sequence[mmap.mmap] = (),
+        location: tuple[Path, str] | None = None,
+    ) -> None:
         self.values = values
         self.offsets = offsets  # start of each row, and the end of the last one
         self.mmaps = mmaps
+        self.location = location  # folder and name of mapped files
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle mapped rows as the location of their files: spawned data workers map them again."""
+        return (type(self).load, self.location) if self.location else (type(self), (self.values, self.offsets))
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[int] | Integers]) -> RaggedArray:
@@ -47,7 +58,7 @@ class RaggedArray:
         kind = (folder / f"{name}.kind").read_text(encoding="ascii")
         numbers, first = _map_file(folder / f"{name}.numbers", np.dtype(kind))
         offsets, second = _map_file(folder / f"{name}.offsets", np.dtype("<i8"))
-        return cls(numbers, offsets, [*first, *second])
+        return cls(numbers, offsets, [*first, *second], (folder, name))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -63,6 +74,8 @@ class RaggedArray:
 
     def release_pages(self) -> None:
         """Release the mapped pages that were touched, which would otherwise count as this process's memory."""
+        if not hasattr(mmap, "MADV_DONTNEED"):  # on Windows
+            return
         for pages in self.mmaps:
             pages.madvise(mmap.MADV_DONTNEED)
 
