@@ -54,7 +54,7 @@ def _output_dropped_if_closed() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.EIO):
+        if error.errno not in (errno.EPIPE, errno.EIO, errno.EINVAL):  # EINVAL: a closed pipe on Windows
             raise
         null_descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null_descriptor, _own_stderr().fileno())

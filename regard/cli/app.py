@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -70,6 +71,10 @@ def main() -> None:
     if "--debug" in sys.argv[1:]:  # at any position: users append it to the command
         sys.argv.remove("--debug")
         os.environ[DEBUG_VARIABLE] = "1"
+    if sys.platform == "win32":  # where pipes and files would get the code page of the system
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(encoding="utf-8")
     try:
         # In standalone mode click prints usage errors itself, in a frame with the usage.
         sys.exit(app(standalone_mode=not is_under_torchrun()))

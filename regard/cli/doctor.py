@@ -102,7 +102,7 @@ def _find_compiler() -> str | None:
     command = shlex.split(os.environ.get("CC") or "cc")
     if shutil.which(command[0]) is None:
         return None
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--version"], capture_output=True, encoding="utf-8", errors="replace", check=False)
     return next(iter(done.stdout.splitlines()), command[0])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import sys
@@ -33,6 +32,8 @@ def exit_on_broken_pipe() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
+        if not hasattr(signal, "SIGPIPE"):  # on Windows
+            sys.exit(1)
         restore_default_sigpipe()
         signal.raise_signal(signal.SIGPIPE)
 
@@ -59,14 +60,15 @@ def _iterate_raw_lines(file: int) -> Iterator[bytes]:
     """Yield lines as they arrive, without Python's buffer: a thread blocked in it would keep the program alive."""
     unfinished: list[bytes] = []
     first = True
-    while block := os.read(file, 1 << 16):
-        block = block.removeprefix(BOM) if first else block
-        first = False
-        *complete, rest = block.split(b"\n")
-        for line in complete:
-            yield b"".join((*unfinished, line))
-            unfinished = []
-        unfinished.append(rest)
+    with open(file, "rb", buffering=0, closefd=False) as raw:  # in UTF-8 also from the console of Windows
+        while block := raw.read(1 << 16):
+            block = block.removeprefix(BOM) if first else block
+            first = False
+            *complete, rest = block.split(b"\n")
+            for line in complete:
+                yield b"".join((*unfinished, line))
+                unfinished = []
+            unfinished.append(rest)
     if any(unfinished):
         yield b"".join(unfinished)
 

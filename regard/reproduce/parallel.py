@@ -46,7 +46,7 @@ def run_in_processes(tasks: Mapping[str, Callable[[], object]], jobs: int, logs:
                 elif stop.received_signal and not is_forwarded:
                     is_forwarded = True
                     for process in running.values():
-                        process.terminate()
+                        _send_signal(process, signal.SIGTERM)
                 if not running:
                     break
                 wait([process.sentinel for process in running.values()], SIGNAL_CHECK_SECONDS)
@@ -57,8 +57,7 @@ def run_in_processes(tasks: Mapping[str, Callable[[], object]], jobs: int, logs:
                         yield name
         except KeyboardInterrupt:
             for process in running.values():
-                if process.pid is not None and process.is_alive():
-                    os.kill(process.pid, signal.SIGINT)
+                _send_signal(process, signal.SIGINT)
             raise
         finally:
             for process in running.values():
@@ -82,6 +81,12 @@ def _start_process(task: Callable[[], object], log: Path, jobs: int) -> BaseProc
         process = multiprocessing.get_context("spawn").Process(target=_run_task, args=(task, log, jobs))
     process.start()
     return process
+
+
+def _send_signal(process: BaseProcess, number: int) -> None:
+    """Send a signal, except on Windows, where Ctrl-C has reached all processes, and others would kill them."""
+    if sys.platform != "win32" and process.pid is not None and process.is_alive():
+        os.kill(process.pid, number)
 
 
 def _run_task(task: Callable[[], object], log: Path, jobs: int) -> None:

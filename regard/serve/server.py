@@ -130,7 +130,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
 def _bind_one(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
     bound = socket.socket(family, kind, protocol)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # where it would allow a second service on the same port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
         bound.bind(address)

@@ -7,6 +7,7 @@ the idle cores. The number is stored in the run's config, because sums depend on
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -84,12 +85,15 @@ def preserve_generators(device: torch.device) -> AbstractContextManager[object]:
 
 
 def measure_peak_memory_mb(device: torch.device) -> float:
-    """Return the peak memory so far, in MB: of the GPU, or of this process."""
+    """Return the peak memory so far, in MB: of the GPU, or of this process; NaN on Windows, where it is unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    try:
+        import resource
+    except ImportError:
+        return math.nan
+    unit = 1 if sys.platform == "darwin" else 1e3  # macOS counts bytes, Linux kB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 PROC_STAT = Path("/proc/stat")

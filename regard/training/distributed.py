@@ -103,7 +103,8 @@ def init_distributed(device_name: str = "auto") -> Iterator[DistributedContext]:
     store, rank, count = next(rendezvous("env://"))
     # torchrun keeps one store across restarts: without a prefix, a process may read the address of a dead one.
     prefixed_store = PrefixStore(f"start {os.environ.get(_RESTART_COUNT_VARIABLE, '0')}", store)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", store=prefixed_store, rank=rank, world_size=count)
+    backend = "cpu:gloo,cuda:nccl" if gpu and dist.is_nccl_available() else "gloo"  # Windows has no NCCL
+    dist.init_process_group(backend, store=prefixed_store, rank=rank, world_size=count)
     try:
         yield DistributedContext(rank, count, dist.new_group(backend="gloo", timeout=LONG_TIMEOUT))
     finally:

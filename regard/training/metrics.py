@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,10 +114,11 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 
 
 def format_update_metrics(metrics: Mapping[str, float]) -> str:
-    """Return the metrics of an update as text."""
+    """Return the metrics of an update as text, without memory if that is unknown."""
+    memory = "" if math.isnan(metrics["memory_mb"]) else f"  {metrics['memory_mb']:,.0f} MB"
     return (
         f"loss {metrics['loss']:.3f}  lr {metrics['learning_rate']:.2e}  norm {metrics['gradient_norm']:.2f}  "
-        f"{metrics['tokens_per_second']:,.0f} tokens/s  {metrics['memory_mb']:,.0f} MB  epoch {metrics['epoch']:.2f}"
+        f"{metrics['tokens_per_second']:,.0f} tokens/s{memory}  epoch {metrics['epoch']:.2f}"
     )
 
 

@@ -9,6 +9,7 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,8 @@ def load_library(
     folder: Path, signatures: Signatures, *, threaded: bool = False, flags: Sequence[str] = ()
 ) -> ctypes.CDLL:
     """Load the kernels of a source folder, and compile them if they are not cached."""
+    if sys.platform == "win32":  # its `long` has 32 bits, and its compilers have other options
+        raise KernelUnavailableError("there are no C kernels for Windows; they run in WSL 2")
     threads = find_torch_openmp() if threaded else None
     path = _find_or_compile(folder, [*FLAGS, *flags, *["-fopenmp"] * (threads is not None)])
     try:
