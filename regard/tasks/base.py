@@ -236,10 +236,12 @@ class Predictor(ABC):
     def validate(self, examples: Sequence[Any], dataset: Any, max_measured: int) -> Validation:
         """Return the loss of all dev examples, and metrics and samples of the first `max_measured` ones."""
         outputs = self.run_model(dataset)
-        loss = self.compute_metrics(examples, outputs)["loss"]
+        measured = self.compute_metrics(examples, outputs)
+        loss = measured["loss"]
         if not math.isfinite(loss):
             raise ArithmeticError("the dev loss is NaN or inf")
-        measured = self.compute_metrics(examples[:max_measured], outputs[:max_measured])
+        if max_measured < len(examples):
+            measured = self.compute_metrics(examples[:max_measured], outputs[:max_measured])
         metrics = {name: value for name, value in measured.items() if name in self.selection_metrics}
         selection_metric = next(name for name in self.selection_metrics if name in metrics)
         samples = [self.make_sample(*pair) for pair in zip(examples[:SAMPLES], outputs, strict=False)]
