@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import io
 import tempfile
@@ -18,6 +19,7 @@ from support.server import Client, ask_in_process, serve_in_thread
 from regard.documents.document import DOCUMENT_EXTENSIONS
 from regard.documents.tagged_text import strip_placeholder_tags
 from regard.runs import Run
+from regard.serve.routes import documents
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 from regard.translate import Translation, load
@@ -66,6 +68,33 @@ def test_text_without_translation_stays_and_is_named_in_the_answer(
     answer = upload(server, "letter.txt", b"the old house\n")
     assert download(server, answer) == b"the old house\n"
     assert answer.json()["warnings"] == ["letter.txt: no translation for 'the old house', which stays as it is"]
+
+
+def test_other_requests_are_answered_while_a_long_document_needs_no_model(
+    fluent_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns_of_loop, turns_at_translation = 0, list[int]()
+
+    async def translate_at_once(service: Service, texts: Sequence[str], *arguments: Any) -> list[Translation]:
+        turns_at_translation.append(turns_of_loop)
+        return [Translation(text, text) for text in texts]
+
+    async def count_turns() -> None:
+        nonlocal turns_of_loop
+        while True:
+            turns_of_loop += 1
+            await asyncio.sleep(0)
+
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        counting = asyncio.create_task(count_turns())
+        content, data = b"the old house\n" * 5 * documents.TEXTS_AT_ONCE, {"source": "en", "target": "de"}
+        answer = await client.post("/translate_file", data=data, files={"file": ("a.txt", content)})
+        counting.cancel()
+        return answer
+
+    monkeypatch.setattr(Service, "translate", translate_at_once)
+    assert ask_in_process(fluent_run.folder, Settings(), ask).status_code == 200
+    assert len(set(turns_at_translation)) == 5
 
 
 def test_word_document_keeps_styles_and_runs(server: Client, fluent_run: Run) -> None:

@@ -110,6 +110,7 @@ async def _translate_texts(
     translated: list[str] = []
     unaligned = untranslated = 0
     for start in range(0, len(texts), TEXTS_AT_ONCE):
+        await asyncio.sleep(0)  # other requests are answered meanwhile, also if no text needs a model
         part = await service.translate(texts[start : start + TEXTS_AT_ONCE], route, options)
         translated += [one.text for one in part]
         unaligned += sum(one.unaligned_tags > 0 for one in part)
