@@ -42,6 +42,12 @@ def test_kernels_are_compiled_once_per_processor(sources: Path, monkeypatch: pyt
     assert load_path(sources) != first
 
 
+def test_kernels_are_compiled_again_with_other_options_in_cc(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_path(sources)
+    monkeypatch.setenv("CC", "cc -fno-tree-vectorize")
+    assert load_path(sources) != first
+
+
 def test_compiled_kernels_are_used_without_a_compiler(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = load_path(sources)
     monkeypatch.setenv("CC", "no-such-compiler")

@@ -94,9 +94,9 @@ def _find_or_compile(folder: Path, flags: Sequence[str]) -> Path:
             if path is None:
                 raise KernelUnavailableError(f"there is no C compiler {compiler[0]}; set CC to another")
         else:
-            # Predefined macros identify the compiler and the CPU features that it uses.
+            # Predefined macros identify the compiler and the CPU features that it uses; CC may have further options.
             macros = _run_compiler([*command, "-dM", "-E", "-x", "c", os.devnull])
-            path = cache / f"{name}-{_hash(macros)}.so"
+            path = cache / f"{name}-{_hash(macros, *map(str.encode, compiler))}.so"
             if not path.exists():
                 _compile_library(path, command, compiler, sources)
         _refuse_shared(path)
