@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,18 @@ def test_compiled_kernels_are_used_without_a_compiler(sources: Path, monkeypatch
         load_library(sources, SIGNATURES)
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o002])
+def test_other_users_may_read_kernels_but_not_write_them(sources: Path, cache: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        kernel = load_path(sources)
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (cache, kernel)] == [0o755, 0o755]
+
+
 def test_kernels_that_others_may_write_are_refused(sources: Path, cache: Path) -> None:
     kernel = load_path(sources)
-    assert cache.stat().st_mode & 0o777 == 0o700
     for path in (kernel, cache):
         mode = path.stat().st_mode
         for shared in (0o020, 0o002):

@@ -87,7 +87,7 @@ def _find_or_compile(folder: Path, flags: Sequence[str]) -> Path:
         source_texts = [path.read_bytes() for path in (HEADER, *sorted(folder.glob("*.h")), *sources)]
         name = f"{folder.name}-{_hash(*source_texts, *map(str.encode, [*flags, describe_cpu()]))}"
         cache = find_cache_folder() / "kernels"
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        cache.mkdir(mode=0o755, parents=True, exist_ok=True)  # others may read it, as users of a container image
         _refuse_shared(cache)
         if shutil.which(compiler[0]) is None:
             path = max(cache.glob(f"{name}-*.so"), key=lambda path: path.stat().st_mtime, default=None)
