@@ -73,8 +73,9 @@ def create_file_atomically(path: Path) -> Iterator[Path]:
     try:
         yield partial_file
         partial_file.replace(path)
-    finally:
+    except BaseException:
         partial_file.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
