@@ -96,7 +96,9 @@ class Translator:
         """Translate all texts together, batched by length."""
         # 1. to 3. Protect tags and URLs, split into segments, encode.
         prepared = self.prepare_texts(texts, compiled)
-        # 4. Search.
+        # 4. Search, with attention if it places tags or URLs.
+        if prepared.needs_alignment:
+            compiled = replace(compiled, options=replace(compiled.options, tags=True))
         with_words = [segment for segment in prepared.encoded_segments if segment.ids]
         searched = self.backend.search(with_words, compiled)
         found = (self.finish_attentions(hypotheses, len(compiled.domain_ids)) for hypotheses in searched)

@@ -452,6 +452,12 @@ def test_tags_and_placeholders_are_carried_over(any_translator: Translator) -> N
     assert made[3].text == ""
 
 
+def test_urls_have_the_same_position_without_alignments(any_translator: Translator, sources: list[str]) -> None:
+    texts = [source.replace(" ", f" https://example.org/{number} ", 1) for number, source in enumerate(sources[:20])]
+    with_alignments, without = (any_translator.translate(texts, beam=2, alignments=value) for value in (True, False))
+    assert [one.text for one in without] == [one.text for one in with_alignments]
+
+
 def test_urls_and_mail_addresses_bypass_the_model(any_translator: Translator) -> None:
     texts = ["The old dog sees https://example.org/Hund .", "www.example.org, me@example.org\n", "The dog sleeps ."]
     plain = any_translator.translate(["The old dog sees .", "The dog sleeps ."], n_best=2)
