@@ -127,7 +127,9 @@ def test_embedding_that_is_not_position_wise_has_the_reference_loss(change: Call
     assert not device_beam_search.is_supported(replaced_before)
 
 
-def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_says_once_why_batches_are_padded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = make_model("default")
     replace_embedding(model)
     hooked, luong, stock = make_model("default"), make_model("luong2015-global"), make_model("default")
@@ -136,6 +138,8 @@ def test_training_says_once_why_batches_are_padded(capsys: pytest.CaptureFixture
     hooked.encoder.embedding.register_forward_hook(lambda *_: None)
     for one in (model, hooked, luong, stock):
         one.loss_sum(*BATCH)
+    monkeypatch.setattr(packed_loss, "find_obstacle", lambda _: pytest.fail("the reason is found once"))
+    for one in (model, hooked, luong, stock):
         one.loss_sum(*BATCH)
     assert capsys.readouterr().err.splitlines() == [
         "training pads its batches, which is slower: encoder.embedding is of class NeighbourEmbedding",

@@ -96,7 +96,7 @@ class PackedLoss(KernelLoss):
         """Return the loss by Triton kernels, or on a CPU by its own operations; None if neither is possible."""
         fingerprint = self._find_supported_model(model)
         if fingerprint is None:
-            if model.training:
+            if model.training and not self.has_logged_padding:  # finding the obstacle takes a millisecond
                 self.log_padding(find_obstacle(model) or "a module has a hook, or a method that is not its class's own")
             return None
         is_training = torch.is_grad_enabled() and model.training
