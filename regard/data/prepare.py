@@ -37,6 +37,7 @@ from regard.tokenizers.tokenizer import (
 )
 
 PAIRS_PER_CHUNK = 5000
+WINDOWS_PROCESSES = 61  # at most in a pool there
 
 
 class RawPair(NamedTuple):
@@ -117,7 +118,8 @@ def encode_in_parallel(
     second = next(chunks, None)
     if second is None:
         return
-    workers = num_processes or (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else min(os.cpu_count() or 1, WINDOWS_PROCESSES)
+    workers = num_processes or cores
     # A spawned worker would run the user's script again.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     try:

@@ -116,7 +116,7 @@ def _write_private(path: Path, content: bytes) -> None:
 def _make_locked_folder() -> tuple[TemporaryDirectory[str], int | None]:
     """Make a folder and lock it for the lifetime of this process, so that no other one takes it for a stale one."""
     while True:
-        folder = TemporaryDirectory(prefix=PREFIX)
+        folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)  # Windows keeps files that are read
         with suppress(BlockingIOError):
             lock = _lock(Path(folder.name))
             if Path(folder.name).is_dir():
