@@ -7,14 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 from support.archives import make_zip
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
+from regard.serve.engine import documents
 from regard.serve.engine.documents import (
     Document,
     DocumentPool,
@@ -237,6 +240,40 @@ def test_documents_are_translated_where_processes_cannot_be_limited() -> None:
         asyncio.run(run())
     """
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "b'two' []\n"
+
+
+def test_document_that_is_cancelled_while_a_thread_parses_it_is_not_translated(
+    pool: DocumentPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsing, is_cancelled, ended = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(documents, "resource", None)  # as on Windows
+
+    def parse(name: str, content: bytes, translate: Callable[[Sequence[str]], list[str]], *arguments: Any) -> bytes:
+        parsing.set()
+        is_cancelled.wait()
+        try:
+            return translate(["one"])[0].encode()
+        finally:
+            ended.set()
+
+    translated: list[str] = []
+
+    async def translate(texts: Sequence[str]) -> list[str]:
+        translated.extend(texts)
+        return list(texts)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(pool.translate(Document("a.txt", b"one"), translate, print))
+        await asyncio.to_thread(parsing.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        is_cancelled.set()
+        await asyncio.to_thread(ended.wait)
+
+    monkeypatch.setattr(documents, "translate_document", parse)
+    asyncio.run(cancel())
+    assert not translated
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -15,10 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -169,15 +170,18 @@ class DocumentPool:
 
 async def _translate_in_thread(document: Document, translate: Translate, warn: Callable[[str], None]) -> bytes:
     """Translate a document in a thread of this process; if this is cancelled, its texts are not translated further."""
-    loop, started = asyncio.get_running_loop(), list[Future[list[str]]]()
+    loop, started, is_cancelled = asyncio.get_running_loop(), list[Future[list[str]]](), threading.Event()
 
     def translate_in_loop(texts: Sequence[str]) -> list[str]:
+        if is_cancelled.is_set():  # while the document was parsed
+            raise CancelledError
         started.append(asyncio.run_coroutine_threadsafe(translate(texts), loop))
         return started[-1].result()
 
     try:
         return await asyncio.to_thread(document.translate, translate_in_loop, warn)
     finally:
+        is_cancelled.set()
         for future in started:
             future.cancel()
 
