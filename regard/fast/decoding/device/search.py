@@ -94,7 +94,8 @@ class DeviceBeamSearch:
             failure = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             fallback = "the reference search" if ops is TORCH_OPS else "PyTorch operations"
             self.attempts_left, self.ops = self.attempts_left * (ops is not TORCH_OPS), TORCH_OPS
-        self.release()
+        with self.lock:  # not while another thread searches
+            self.release()
         torch.cuda.empty_cache()
         log_message(f"device search: decoding continues with {fallback}, more slowly: {failure}")
         return None

@@ -270,8 +270,14 @@ def _kernel_runs(case: AttentionCase) -> bool:
 def _flash_attention_runs(case: AttentionCase) -> bool:
     error = find_error(lambda: _try_attention(_flash_attention, case))
     if error is not None:
-        log_message(f"attention over long sentences is padded: no varlen attention: {error}")
+        _log_padded_attention(error)
     return error is None
+
+
+@cache
+def _log_padded_attention(error: str) -> None:
+    """Log once why long sentences are padded, for all cases."""
+    log_message(f"attention over long sentences is padded: no varlen attention: {error}")
 
 
 def _try_attention(attend: Callable[..., Tensor], case: AttentionCase) -> None:
