@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer import Option
@@ -24,7 +24,9 @@ PACKAGES = {  # the extra that installs each optional package
 
 
 def doctor(
-    device: Annotated[str, Option(help="`auto`, `cpu`, `cuda` or `mps`.")] = "auto",
+    device: Annotated[
+        Literal["auto", "cuda", "mps", "cpu"], Option(help="Device; auto: a GPU if there is one.")
+    ] = "auto",
     as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show which implementation each part of a run uses on this machine, and why not a faster one.

@@ -83,6 +83,13 @@ def test_missing_device_is_an_error(regard: Command) -> None:
     assert (done.returncode, done.stderr) == (2, "regard: --device cuda, but this machine has no cuda\n")
 
 
+def test_unknown_device_is_an_error(regard: Command) -> None:
+    done = regard("doctor", "--device", "gpu")
+    assert done.returncode == 2
+    assert "--device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_diagnosis_leaves_random_numbers_alone() -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)
