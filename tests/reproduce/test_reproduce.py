@@ -312,9 +312,8 @@ INTERRUPTED_SCRIPT = """
 import os, signal, sys
 from functools import partial
 from pathlib import Path
-from regard.reproduce.parallel import run_in_processes, train_and_measure_parallel
-from regard.reproduce.runner import format_claim_results, format_dry_run, run_experiment
-from regard.training import Interrupted
+from regard.reproduce.parallel import run_in_processes
+from regard.training.trainer import Interrupted
 
 # The parent may ignore them, as nohup does.
 signal.signal(signal.SIGINT, signal.default_int_handler)
