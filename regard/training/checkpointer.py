@@ -211,11 +211,11 @@ class Checkpointer:
             ) from error
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
-        for name, before in state.get("arithmetic", {}).items():
-            if (now := self.arithmetic.get(name)) != before:
-                log_message(
-                    f"{self.run.folder} was trained with {name} {before}, now {now}: results differ in the last digits"
-                )
+        recorded = state.get("arithmetic")  # absent from older checkpoints
+        for name, before in recorded.items() if isinstance(recorded, dict) else ():
+            if before != (now := self.arithmetic.get(name)):
+                change = f"was trained with {name} {before}, now {now}"
+                log_message(f"{self.run.folder} {change}: results differ in the last digits")
         return TrainState.from_json(state)
 
     def _find_problem(self, state: dict[str, Any]) -> str | None:
