@@ -504,7 +504,7 @@ def test_predict_command_prints_a_line_for_each_series(run: Run, regard: Command
 @pytest.mark.slow
 def test_evaluate_command_prints_rmse_and_r2(corpus: Path, run: Run, regard: Command) -> None:
     metrics = tasks.check_evaluate_command(regard, run.folder, corpus / "test.txt", {"rmse", "r2"})
-    assert set(metrics) == {"system", "series", "steps", "rmse", "r2"}
+    assert set(metrics) == {"system", "series", "steps", "loss", "rmse", "r2"}
 
 
 def test_json_series_are_read_from_lines(run: Run) -> None:
