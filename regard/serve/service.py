@@ -139,30 +139,32 @@ class Service:
     async def _check_key(self, client: Client, key: str, cost: int = 1) -> Client:
         """Return the client that a key makes of one without; attempts to guess a key are counted as requests."""
         try:
-            found = await self._find_key(key)
+            stored_key = await self._find_key(key)
         except HTTPError as error:
             if error.status < 500:
                 self.rate_limiter.consume(client.name, cost, client.quota)
             raise
-        if found is None:
+        if stored_key is None:
             return client
-        own = (found.req_limit, found.hourly_req_limit, found.daily_req_limit)
+        own = (stored_key.req_limit, stored_key.hourly_req_limit, stored_key.daily_req_limit)
         # A limit of 0 for the service is meant for clients without a key.
         quota = Quota(*[(limit or -1) if mine is None else mine for mine, limit in zip(own, client.quota, strict=True)])
-        return Client(f"key {found.id}", quota, client.char_limit if found.char_limit is None else found.char_limit)
+        return Client(
+            f"key {stored_key.id}", quota, client.char_limit if stored_key.char_limit is None else stored_key.char_limit
+        )
 
     async def _find_key(self, key: str) -> ApiKey | None:
         if self.api_keys is None:
             return None
         if key:
             try:
-                found = await self.key_pool(self.api_keys.find, key)
+                stored_key = await self.key_pool(self.api_keys.find, key)
             except UserError as error:
                 log_event("keys", logging.ERROR, error)
                 raise HTTPError("Keys cannot be looked up at the moment", 503, {"Retry-After": "2"}) from error
-            if found is None:
+            if stored_key is None:
                 raise HTTPError("Invalid API key", 403)
-            return found
+            return stored_key
         if self.settings.require_key:
             link = self.settings.key_link
             how = f"Visit {link}" if link else "Please contact the server operator"

@@ -751,7 +751,7 @@ def run_searches(
     del found[2]
     assert device_search.attempts_left == device_beam_search.MAX_OUT_OF_MEMORY
     assert device_search.searchers
-    assert all(one.places.pool.is_enabled for one in device_search.searchers.values())
+    assert all(one.buffers.pool.is_enabled for one in device_search.searchers.values())
     return found
 
 

@@ -109,7 +109,14 @@ class DecodingOps:
         state.done.copy_(torch.where((state.done == 0) & done, step, state.done))
 
     def embed_and_link(
-        self, state: BeamState, number: int, words: Tensor, scale: float, places: Tensor, before: Tensor, after: Tensor
+        self,
+        state: BeamState,
+        number: int,
+        words: Tensor,
+        scale: float,
+        positions: Tensor,
+        before: Tensor,
+        after: Tensor,
     ) -> Tensor:
         """Embed the newest tokens, and extend the table of rows that wrote earlier keys and values.
 
@@ -123,7 +130,7 @@ class DecodingOps:
         is_earlier = torch.arange(before.shape[1], device=before.device) < step
         own = torch.arange(W, device=after.device, dtype=after.dtype).repeat(A)[:, None]
         after.copy_(torch.where(is_earlier, before[state.rows.flatten()], own))
-        return words[state.tokens.flatten()] * scale + places[step]
+        return words[state.tokens.flatten()] * scale + positions[step]
 
     def self_attention_step(
         self, qkv: Tensor, cache: Tensor, table: Tensor, state: BeamState, number: int, heads: int

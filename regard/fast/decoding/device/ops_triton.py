@@ -76,14 +76,21 @@ class TritonDecodingOps(DecodingOps):
         )  # fmt: skip
 
     def embed_and_link(
-        self, state: BeamState, number: int, words: Tensor, scale: float, places: Tensor, before: Tensor, after: Tensor
+        self,
+        state: BeamState,
+        number: int,
+        words: Tensor,
+        scale: float,
+        positions: Tensor,
+        before: Tensor,
+        after: Tensor,
     ) -> Tensor:
         """Run one program for each row."""
         (R, capacity), size = before.shape, words.shape[1]
         x = words.new_empty(R, size)
         kernels.embed_and_link[(R,)](
-            state.tokens, state.rows, words, places, x, before, after, state.steps_done, number, scale, size, capacity,
-            W=state.tokens.shape[1], D=next_power_of_two(size), P=32,
+            state.tokens, state.rows, words, positions, x, before, after, state.steps_done, number, scale, size,
+            capacity, W=state.tokens.shape[1], D=next_power_of_two(size), P=32,
         )  # fmt: skip
         return x
 

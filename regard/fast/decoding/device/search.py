@@ -214,10 +214,10 @@ class DeviceSearcher:
 
     def __init__(self, weights: DecoderWeights, ops: DecodingOps) -> None:
         self.weights, self.ops = weights, ops
-        self.places = StaticBuffers()
+        self.buffers = StaticBuffers()
         self.workspaces: dict[tuple[WorkspaceSize, AlignmentHead | None], SearchWorkspace] = {}
-        self.places.pool.is_enabled = weights.output.is_cuda
-        self.refresh = GraphReplayer(self.places.pool, MAX_GRAPHS_PER_WORKSPACE)
+        self.buffers.pool.is_enabled = weights.output.is_cuda
+        self.refresh = GraphReplayer(self.buffers.pool, MAX_GRAPHS_PER_WORKSPACE)
 
     @torch.inference_mode()
     def __call__(self, source: Tensor, lengths: Tensor, request: SearchRequest) -> list[list[Hypothesis]]:
@@ -300,9 +300,9 @@ class DeviceSearcher:
             if len(self.workspaces) >= MAX_WORKSPACES:
                 self.workspaces.pop(next(iter(self.workspaces)))  # the least recently used
             like = self.weights.output
-            state = allocate_state(self.places, like, size.sentences, size.width, size.source, attention)
-            replay = GraphReplayer(self.places.pool, MAX_GRAPHS_PER_WORKSPACE)
-            workspace = SearchWorkspace(self.weights, size, state, self.places, self.ops, replay)
+            state = allocate_state(self.buffers, like, size.sentences, size.width, size.source, attention)
+            replay = GraphReplayer(self.buffers.pool, MAX_GRAPHS_PER_WORKSPACE)
+            workspace = SearchWorkspace(self.weights, size, state, self.buffers, self.ops, replay)
         self.workspaces[key] = workspace
         return workspace
 
