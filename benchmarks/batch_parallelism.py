@@ -19,7 +19,7 @@ from benchmarks.peers.workloads import LENGTH, SENTENCES, Workload
 from benchmarks.timing import measure_in_turns
 from regard.fast import accelerate
 from regard.search import search
-from regard.translate.backends.torch import map_in_threads
+from regard.translate.backends.base import map_in_threads
 
 WORKLOADS = [("rnn", 4), ("rnn", 1), ("transformer", 4), ("transformer", 1)]
 

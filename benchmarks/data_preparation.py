@@ -26,7 +26,7 @@ from regard.models import build
 from regard.recipes.recipe import TrainingSettings
 from regard.tokenizers.tokenizer import TextSettings
 from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
-from regard.training.gradient_accumulation import GradientAccumulator
+from regard.training.optimizer import GradientAccumulator
 
 
 def write_random_text(path: Path, pairs: int, seed: int) -> Path:

@@ -107,6 +107,8 @@ def convert_value(value: Any, hint: Any, key: str) -> Any:
 
 def _convert_union(value: Any, hints: tuple[Any, ...], key: str) -> Any:
     """Return the value as the first of several types that accepts it; the error lists why each type refused it."""
+    if value is None and type(None) in hints:
+        return None
     reasons = []
     for hint in hints:
         try:

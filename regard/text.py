@@ -12,5 +12,5 @@ from regard.tokenizers.tokenizer import make_vocabulary_file_name as make_vocabu
 from regard.tokenizers.tokenizer import save_tokenizers as save_tokenizers
 from regard.tokenizers.tokenizer import train_tokenizer as train_tokenizer
 from regard.tokenizers.tokenizer import train_tokenizers as train_tokenizers
-from regard.tokenizers.vocabularies import LabelVocabulary as LabelVocabulary
+from regard.tokenizers.words import LabelVocabulary as LabelVocabulary
 from regard.tokenizers.words import WordTokenizer as WordTokenizer

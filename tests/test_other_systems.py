@@ -38,7 +38,7 @@ from regard.serve.server import bind
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import Tokenizers
 from regard.tokenizers.words import WordTokenizer
-from regard.training.device import measure_peak_memory_mb
+from regard.training.distributed import measure_peak_memory_mb
 from regard.training.metrics import format_update_metrics
 
 SYSTEMS = ("win32", "darwin")

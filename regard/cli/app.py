@@ -88,7 +88,7 @@ def main() -> None:
         exit_with_error(f"{error}; if training has diverged, use a smaller learning rate")
     except (MemoryError, RuntimeError) as error:
         # Imports PyTorch, which the failed command has imported as well.
-        from regard.tasks.batched_inference import is_out_of_memory
+        from regard.data.loader import is_out_of_memory
 
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             raise

@@ -320,7 +320,7 @@ def features(
         list_caption_files,
     )
     from regard.tasks.captioning.feature_extractor import FeatureExtractorOptions, build_feature_extractor
-    from regard.training.device import choose_device
+    from regard.training.distributed import choose_device
 
     check_output_is_new(out)
     files = list_caption_files(captions)

@@ -34,7 +34,7 @@ def doctor(
     Example: regard doctor --json
     """
     from regard.fast.diagnosis import diagnose_parts
-    from regard.training.device import choose_device
+    from regard.training.distributed import choose_device
 
     chosen_device = choose_device(device, "--device ")
     log_message("running the fast paths in tiny models; kernels are compiled the first time")

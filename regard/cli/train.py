@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from regard.console import log_message
+from regard.console import is_rank0, log_message
 from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError, format_suggestion
 from regard.recipes.recipe import (
@@ -91,8 +91,9 @@ def train(
 
     Example: regard train de-en.tsv --recipe bahdanau2015 --out runs/mine model.size=256 training.steps=20000
     """
-    from regard.api import train as run_training
+    from regard.report.html import write_report
     from regard.tasks import get_task
+    from regard.training.train import train as run_training
 
     arguments = data or []
     overrides = dict(parse_override(argument) for argument in arguments if is_override(argument))
@@ -115,6 +116,8 @@ def train(
         out = Path("runs") / f"{first.name.split('.')[0]}-{Path(recipe or 'default').stem}"
     with print_resume_command_on_interrupt(f"regard train --resume --out {out}"):
         run = run_training(recipe, files or None, out, dev=dev or None, resume=resume, **overrides)
+        if is_rank0():
+            write_report(run)
     report = run.folder / "report.html"
     best = "the average of the newest checkpoints" if run.average_folder.is_dir() else f"step {run.find_best_step()}"
     log_message(f"best checkpoint: {best}; training curves and samples: {report}")
@@ -138,8 +141,7 @@ def _suggest_learning_rate(
     recipe: str | None, files: list[str], dev: list[Path] | None, overrides: dict[str, Any]
 ) -> None:
     """Print the losses of a learning rate range test, and the suggested learning rate."""
-    from regard.training.lr_finder import suggest_learning_rate
-    from regard.training.train import run_lr_range_test
+    from regard.training.train import run_lr_range_test, suggest_learning_rate
 
     results = run_lr_range_test(recipe, files or None, dev=dev or None, **overrides)
     lowest, highest = min(result.loss for result in results), max(result.loss for result in results)

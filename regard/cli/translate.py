@@ -38,7 +38,7 @@ from regard.runs import Run
 
 if TYPE_CHECKING:
     from regard.translate import Translation
-    from regard.translate.word_alignment import Alignment
+    from regard.translate.translation import Alignment
 
 
 LINES_PER_CHUNK = 512  # lines that are sorted by length together
@@ -134,7 +134,7 @@ class TranslationCounts(Counter[str]):
 
     def iterate_warnings(self) -> Iterator[str]:
         """Yield a warning for unaligned tags and untranslated sentences."""
-        from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
+        from regard.translate.translation import describe_unaligned_tags, describe_untranslated
 
         if self["with unaligned tags"]:
             yield describe_unaligned_tags(self["with unaligned tags"], self["total"])

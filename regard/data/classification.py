@@ -23,7 +23,7 @@ from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import PAD
 from regard.tokenizers.sentence_splitter import split_sentences
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, check_unicode, make_vocabulary_file_name
-from regard.tokenizers.vocabularies import LabelVocabulary, is_valid_label
+from regard.tokenizers.words import LabelVocabulary, is_valid_label
 
 _JSON_EXAMPLE = '{"text": "…", "label": "…"}'
 

@@ -2,6 +2,8 @@
 
 Pools of sentences are shuffled, sorted by length and cut into batches. The order is a pure function of (seed, epoch,
 pool). A position in it is therefore all that a checkpoint stores, for any number of processes and data workers.
+
+For inference, `map_batches` runs batches of similar length, halved when memory runs out.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch._C import _error_if_any_worker_fails
 from torch.utils.data import DataLoader, Dataset
 
@@ -277,3 +280,42 @@ def report_worker_errors() -> Iterator[None]:
 def _return_unchanged(batches: Any) -> Any:
     """Replace PyTorch's collation: the dataset already returns whole batches."""
     return batches
+
+
+T = TypeVar("T")
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an error means out of memory, including driver and CPU allocator errors of other types."""
+    phrases = "out of memory", "DefaultCPUAllocator"
+    return isinstance(error, torch.OutOfMemoryError) or any(phrase in str(error) for phrase in phrases)
+
+
+def _run_halving_on_oom(run_batch: Callable[[Indices], T], rows: Indices) -> list[T]:
+    """Run a batch; on out of memory run its two halves instead, recursively."""
+    try:
+        return [run_batch(rows)]
+    except RuntimeError as error:
+        if not is_out_of_memory(error) or len(rows) == 1:
+            raise
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    middle = len(rows) // 2
+    return _run_halving_on_oom(run_batch, rows[:middle]) + _run_halving_on_oom(run_batch, rows[middle:])
+
+
+def map_batches(run_batch: Callable[[Indices], T], sizes: npt.NDArray[np.integer], batch_tokens: int) -> list[T]:
+    """Run a function on token-limited batches of row indices, shortest examples first; return one result per batch."""
+    batches = split_by_tokens(np.argsort(sizes, kind="stable"), sizes, batch_tokens)
+    return [result for rows in batches for result in _run_halving_on_oom(run_batch, rows)]
+
+
+def map_batches_in_order(
+    run_batch: Callable[[Indices], Sequence[T]], sizes: npt.NDArray[np.integer], batch_tokens: int
+) -> list[T]:
+    """Run a function on batches as `map_batches` does; return one result per example, in the original order."""
+    sorted_results = [
+        result for batch_results in map_batches(run_batch, sizes, batch_tokens) for result in batch_results
+    ]
+    positions = np.argsort(np.argsort(sizes, kind="stable"))  # inverse permutation: rank of each example by size
+    return [sorted_results[position] for position in positions.tolist()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -78,7 +79,8 @@ def _fill_model_defaults(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return the recipe with every key that its kind of model has in the `model` section."""
     model = recipe.get("model", {})
     kind = model.get("kind")
-    import_plugins()
+    if PLUGIN_VARIABLE in os.environ:
+        import_plugins()
     if not isinstance(kind, str) or kind not in MODELS:
         raise UserError(
             f"unknown model.kind {kind!r}{format_suggestion(str(kind), MODELS)} "

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.plot.heatmap import Floats
-from regard.plot.matplotlib_figure import make_figure
+from regard.plot.heatmap import Floats, make_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from regard.evaluate.translation_metrics import LengthGroup
-from regard.plot.heatmap import hide_axes_frame
-from regard.plot.matplotlib_figure import make_figure
+from regard.plot.heatmap import hide_axes_frame, make_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

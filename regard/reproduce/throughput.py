@@ -13,9 +13,8 @@ from regard.data.dataset import RaggedArray, Seq2SeqBatch, collate
 from regard.data.loader import split_by_tokens
 from regard.data.readers.text import Pair
 from regard.training import TrainingSettings
-from regard.training.device import choose_device
-from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
-from regard.training.gradient_accumulation import GradientAccumulator
+from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss, choose_device
+from regard.training.optimizer import GradientAccumulator
 from regard.translate import Translator
 
 TIMED_BATCHES = 6

@@ -33,7 +33,7 @@ from regard.serve.language import (
 from regard.serve.metrics import Metrics, log_event
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation
-from regard.translate.word_alignment import Alignment
+from regard.translate.translation import Alignment
 
 T = TypeVar("T")
 

@@ -31,15 +31,16 @@ import torch
 from torch import nn
 
 from regard.data.dataset import Indices, TrainingDataset
+from regard.data.loader import map_batches_in_order
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.split import choose_dev_hashes, hash_source
-from regard.errors import UserError
+from regard.errors import UserError, format_suggestion
+from regard.models.plugins import PLUGIN_VARIABLE, import_plugins
 from regard.plot.attention_overlay import AttentionOverlay, WeightedWords, plot_attention_overlay, plot_weighted_words
 from regard.plot.charts import PredictedSeries, plot_predicted_series
-from regard.recipes.recipe import RunConfig
+from regard.recipes.recipe import RunConfig, get_task_name
 from regard.runs import Run, choose_inference_device
 from regard.synthetic.corpora import SyntheticCorpus
-from regard.tasks.batched_inference import map_batches_in_order
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -355,7 +356,8 @@ class InMemoryTask(Task, Generic[ExampleT]):
         split = self.split(config.data, config.training.seed)
         config = config if resume else config.resolve_auto_sizes(len(split.train))
         # 2. Load the vocabulary of this run, or of the run that it starts from, or learn one.
-        parent = find_vocabulary_run(run, config, resume)
+        init_from = config.training.init_from
+        parent = run if resume else Run(Path(init_from)) if init_from else None  # the run whose vocabularies are used
         vocabulary = self.load_vocabulary(parent, config) if parent else self.learn_vocabulary(split, config)
         # 3. Encode the training examples and the dev set.
         dataset, left_out = self.make_training_set(split, vocabulary, config)
@@ -433,7 +435,16 @@ def require_list(inputs: Sequence[T], input_name: str) -> Sequence[T]:
     return inputs
 
 
-def find_vocabulary_run(run: Run, config: RunConfig, resume: bool) -> Run | None:
-    """Return the run whose vocabularies are used: the resumed one, or that in `training.init_from`; None: learn new."""
-    init_from = config.training.init_from
-    return run if resume else Run(Path(init_from)) if init_from else None
+TASKS: dict[str, Task] = {}  # by name; filled by `regard.tasks`
+
+
+def get_task(recipe: Mapping[str, Any]) -> Task:
+    """Return the task that a recipe or a run's config names; a plug-in may add its own to `TASKS`."""
+    if (name := get_task_name(recipe)) not in TASKS:
+        import_plugins()
+    if name not in TASKS:
+        raise UserError(
+            f"there is no task {name!r}{format_suggestion(name, TASKS)} "
+            f"(for a task of your own, set {PLUGIN_VARIABLE} to the module that adds it)"
+        )
+    return TASKS[name]

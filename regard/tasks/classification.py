@@ -53,7 +53,7 @@ from regard.tokenizers.tokenizer import (
     make_vocabulary_file_name,
     train_tokenizer,
 )
-from regard.tokenizers.vocabularies import LabelVocabulary
+from regard.tokenizers.words import LabelVocabulary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from regard.console import log_message
 from regard.data.dataset import Indices, ParallelDataset, RaggedArray
 from regard.data.languages import are_different_languages, normalize_language_code
+from regard.data.loader import map_batches, map_batches_in_order
 from regard.data.prepare import PreparedCorpus, load_or_train_tokenizers, prepare_training_pairs
 from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs
 from regard.data.readers.text import Link, Pair
@@ -38,10 +39,8 @@ from regard.tasks.base import (
     Validation,
     ValidationSample,
     evaluation_mode,
-    find_vocabulary_run,
     format_left_out,
 )
-from regard.tasks.batched_inference import map_batches, map_batches_in_order
 from regard.tokenizers.tokenizer import TextSettings, Tokenizers, save_tokenizers
 from regard.translate import Translator, load
 from regard.translate.inspection import choose_alignment_head
@@ -212,7 +211,8 @@ class TranslationTask(Task):
             raise UserError(
                 "loss.guided needs a fixed segmentation, and text.dropout (BPE dropout) changes it: choose one of them"
             )
-        parent = find_vocabulary_run(run, config, resume)
+        init_from = config.training.init_from
+        parent = run if resume else Run(Path(init_from)) if init_from else None  # the run whose vocabularies are used
         tokenizers = parent.load_tokenizers() if parent else load_or_train_tokenizers(data, settings, split)
         prepared = prepare_training_pairs(data, settings, tokenizers, split, links)
         if not resume:

@@ -34,11 +34,23 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
-from regard.training.device import describe_arithmetic, measure_peak_memory_mb, preserve_generators
-from regard.training.distributed import SINGLE_PROCESS, DistributedContext, ModelWithLoss, apply_fsdp, is_distributed
-from regard.training.gradient_accumulation import GradientAccumulator
+from regard.training.distributed import (
+    SINGLE_PROCESS,
+    DistributedContext,
+    ModelWithLoss,
+    apply_fsdp,
+    describe_arithmetic,
+    is_distributed,
+    measure_peak_memory_mb,
+    preserve_generators,
+)
 from regard.training.metrics import EtaEstimator, MetricsWriter, Throughput, format_metrics, format_update_metrics
-from regard.training.optimizer import ExponentialMovingAverage, build_optimizer, compute_learning_rate
+from regard.training.optimizer import (
+    ExponentialMovingAverage,
+    GradientAccumulator,
+    build_optimizer,
+    compute_learning_rate,
+)
 
 
 class Trainer:

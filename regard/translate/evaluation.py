@@ -11,9 +11,8 @@ from regard.errors import UserError
 from regard.evaluate.alignment_error_rate import AlignmentScore, GoldAlignment, compute_alignment_score
 from regard.evaluate.translation_metrics import TranslationScores, score_translations
 from regard.search.scoring import ScoredTarget
-from regard.translate.segmentation import Translation
+from regard.translate.translation import Alignment, Translation
 from regard.translate.translator import Translator
-from regard.translate.word_alignment import Alignment
 
 
 class EvaluationResult(NamedTuple):

@@ -23,9 +23,9 @@ from regard.nn import Attended
 from regard.plot.heatmap import DecodingStep
 from regard.special_tokens import BOS
 from regard.tokenizers.tokenizer import Tokenizers
-from regard.translate.backends.torch import split_by_length
+from regard.translate.backends.base import split_by_length
+from regard.translate.translation import Alignment, align_words, shift_to_next_step
 from regard.translate.translator import Translator
-from regard.translate.word_alignment import Alignment, align_words, shift_to_next_step
 
 NUM_CANDIDATES = 5
 ALL_HEADS_BATCH_TOKENS = 1000  # tokens of one side, with padding: the attention of all heads is in memory at once

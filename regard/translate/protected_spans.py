@@ -16,16 +16,17 @@ import numpy as np
 
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER
 from regard.translate import markup, tag_projection
-from regard.translate.segmentation import (
+from regard.translate.translation import (
     LINE_BREAK,
+    Alignment,
     EncodedSegment,
     Segment,
     Translation,
+    find_argmax_links,
     join_segments,
     keep_untranslated,
     split_outer_whitespace,
 )
-from regard.translate.word_alignment import Alignment, find_argmax_links
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,17 @@ from regard.special_tokens import EOS
 from regard.tokenizers.sentence_splitter import split_sentences
 from regard.tokenizers.tokenizer import Tokenizers, check_unicode
 from regard.translate.backends import TORCH
-from regard.translate.backends.base import Backend, check_engine_options, choose_backend
+from regard.translate.backends.base import (
+    BATCH_TOKENS,
+    Backend,
+    TorchBackend,
+    check_engine_options,
+    choose_backend,
+    make_batch,
+    restore_order,
+    split_by_length,
+)
 from regard.translate.backends.exports import LoadedRun
-from regard.translate.backends.torch import BATCH_TOKENS, TorchBackend, make_batch, restore_order, split_by_length
 from regard.translate.options import (
     CompiledOptions,
     Options,
@@ -36,8 +44,16 @@ from regard.translate.options import (
     replace_unknown,
 )
 from regard.translate.protected_spans import PreparedTexts, protect_markup, protect_nothing, protect_urls
-from regard.translate.segmentation import EncodedSegment, Segment, Translation, split_into_segments
-from regard.translate.word_alignment import Alignment, TokenizedWords, align_words, shift_to_next_step
+from regard.translate.translation import (
+    Alignment,
+    EncodedSegment,
+    Segment,
+    TokenizedWords,
+    Translation,
+    align_words,
+    shift_to_next_step,
+    split_into_segments,
+)
 
 OnFinished = Callable[[int, list[Hypothesis]], None]
 

@@ -34,9 +34,8 @@ from regard.runs import Run
 from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search, search_restricted
 from regard.translate import load
 from regard.translate.backends import exports
-from regard.translate.backends.base import choose_backend
+from regard.translate.backends.base import TorchBackend, choose_backend
 from regard.translate.backends.exports import export_onnx
-from regard.translate.backends.torch import TorchBackend
 from regard.translate.shortlist import learn_shortlist
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -43,9 +43,9 @@ from regard.runs import Run
 from regard.search import BeamSearch, SearchOptions, search, search_restricted
 from regard.serve.settings import Settings
 from regard.translate import load
+from regard.translate.backends.base import TorchBackend
 from regard.translate.backends.ctranslate2 import CTranslate2Backend
 from regard.translate.backends.exports import LoadedRun, export_ctranslate2
-from regard.translate.backends.torch import TorchBackend
 
 LANES = [0, 8, 16]  # 0: the kernels of this processor
 each_lanes = pytest.mark.parametrize("lanes", slow_after(1, LANES))  # each further one is compiled

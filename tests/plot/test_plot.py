@@ -14,7 +14,7 @@ from PIL import Image
 
 from regard.errors import UserError
 from regard.evaluate.translation_metrics import LengthGroup
-from regard.plot import matplotlib_figure
+from regard.plot import heatmap
 from regard.plot.attention_overlay import WeightedWords, plot_weighted_words
 from regard.plot.charts import plot_bleu_by_length, plot_curves
 from regard.plot.heatmap import (
@@ -63,13 +63,13 @@ def test_characters_without_a_font_are_reported_in_one_sentence(
 ) -> None:
     default = [entry for entry in fontManager.ttflist if entry.name.startswith("DejaVu")]
     monkeypatch.setattr(fontManager, "ttflist", default)
-    monkeypatch.setattr(matplotlib_figure, "_reported", [])
-    matplotlib_figure._find_fallback_family.cache_clear()
+    monkeypatch.setattr(heatmap, "_reported", [])
+    heatmap._find_fallback_family.cache_clear()
     try:
         for name in ("a.png", "b.png"):
             write_figure(plot_heatmap(WEIGHTS, ["日本", "語", "</s>"], ["हिन्दी", "</s>"], "漢字"), tmp_path / name)
     finally:
-        matplotlib_figure._find_fallback_family.cache_clear()
+        heatmap._find_fallback_family.cache_clear()
     assert [str(warning.message) for warning in recwarn if "Glyph" in str(warning.message)] == []
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -84,8 +84,8 @@ def test_characters_without_a_font_are_reported_in_one_sentence(
 def test_font_advice_names_fonts_that_exist(
     character: str, advice: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matplotlib_figure, "_reported", [])
-    matplotlib_figure._report_missing_character(character)
+    monkeypatch.setattr(heatmap, "_reported", [])
+    heatmap._report_missing_character(character)
     assert capfd.readouterr().err.endswith(f"pictures show as a box{advice}\n")
 
 
@@ -98,11 +98,11 @@ def test_each_font_file_is_read_once_for_all_characters(monkeypatch: pytest.Monk
         return get_font(path)
 
     monkeypatch.setattr(font_manager, "get_font", count)
-    monkeypatch.setattr(matplotlib_figure, "_reported", [""])
-    matplotlib_figure._find_fallback_family.cache_clear()
-    matplotlib_figure._read_code_points.cache_clear()
+    monkeypatch.setattr(heatmap, "_reported", [""])
+    heatmap._find_fallback_family.cache_clear()
+    heatmap._read_code_points.cache_clear()
     for number in range(0xE000, 0xE004):  # private use: no font needs to have them
-        matplotlib_figure._find_fallback_family(chr(number))
+        heatmap._find_fallback_family(chr(number))
     assert len(opened) == len(set(opened)) > 0
 
 
@@ -111,17 +111,17 @@ def test_characters_that_the_default_font_lacks_are_drawn_with_another_installed
 ) -> None:
     entry = FontEntry(fname="/fonts/cjk.otf", name="Noto Sans CJK JP")
     monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist, entry])
-    has_character = matplotlib_figure._has_character
+    has_character = heatmap._has_character
     monkeypatch.setattr(
-        matplotlib_figure,
+        heatmap,
         "_has_character",
         lambda path, one: one == "日" if path == entry.fname else has_character(path, one),
     )
-    matplotlib_figure._find_fallback_family.cache_clear()
+    heatmap._find_fallback_family.cache_clear()
     try:
-        assert [matplotlib_figure._find_fallback_family(one) for one in "aä日"] == [None, None, "Noto Sans CJK JP"]
+        assert [heatmap._find_fallback_family(one) for one in "aä日"] == [None, None, "Noto Sans CJK JP"]
     finally:
-        matplotlib_figure._find_fallback_family.cache_clear()
+        heatmap._find_fallback_family.cache_clear()
     assert capfd.readouterr().err == ""
 
 

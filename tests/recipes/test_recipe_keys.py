@@ -62,7 +62,7 @@ from regard.tokenizers.sentence_splitter import find_sentencex_version
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.words import WordTokenizer
 from regard.training import Trainer, TrainingSettings, train
-from regard.training.device import choose_device
+from regard.training.distributed import choose_device
 from regard.training.optimizer import build_optimizer
 
 RECIPES = {name: read_recipe(name) for name in translation_recipes()}

@@ -28,7 +28,7 @@ from regard.serve.routes.models import describe_model
 from regard.serve.service import compose_translations
 from regard.serve.settings import Settings
 from regard.translate import Translation, Translator, load
-from regard.translate.segmentation import describe_unaligned_tags
+from regard.translate.translation import describe_unaligned_tags
 
 
 @pytest.fixture(scope="module")

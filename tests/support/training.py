@@ -20,7 +20,7 @@ from regard.runs import Run, checkpoint
 from regard.tasks.base import Validation
 from regard.training import Trainer, TrainingSettings, train
 from regard.training.distributed import SINGLE_PROCESS, ModelWithLoss
-from regard.training.gradient_accumulation import GradientAccumulator
+from regard.training.optimizer import GradientAccumulator
 
 TINY: dict[str, Any] = {  # overrides with which any translation recipe trains in a second
     "model.size": 24,

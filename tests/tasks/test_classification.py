@@ -46,8 +46,7 @@ from regard.tasks.base import Split
 from regard.tasks.classification import ClassificationSettings, ClassificationTask, subsample_evenly
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import VocabularySettings
-from regard.tokenizers.vocabularies import LabelVocabulary
-from regard.tokenizers.words import WordTokenizer
+from regard.tokenizers.words import LabelVocabulary, WordTokenizer
 from regard.training import train
 
 NAMES = ["lin2017", "yang2016"]

@@ -14,7 +14,7 @@ import torch
 from support.training import TINY, corpus_files, train_tiny
 
 from regard.runs import Run
-from regard.training import device
+from regard.training import distributed
 from regard.training.checkpointer import TrainState
 from regard.training.train import build_new_config, run_lr_range_test
 from regard.training.train import train as train_run
@@ -46,7 +46,7 @@ def pretend_idle(fractions: list[float], folder: Path, monkeypatch: pytest.Monke
         path.write_text("\n".join(lines) + "\n", encoding="ascii")
 
     write(1)
-    monkeypatch.setattr(device, "PROC_STAT", path)
+    monkeypatch.setattr(distributed, "PROC_STAT", path)
     monkeypatch.setattr(time, "sleep", lambda _: write(2))
 
 
@@ -69,7 +69,7 @@ def test_new_run_takes_as_many_threads_as_cores_are_idle(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pretend_idle(idle, tmp_path, monkeypatch)
-    assert device.choose_threads() == expected
+    assert distributed.choose_threads() == expected
     assert ("other programs are running" in capsys.readouterr().err) == (expected < 4)
 
 
@@ -83,12 +83,12 @@ def test_number_of_threads_that_is_set_or_unknown_is_left_to_pytorch(
     elif setting == "one thread":
         torch.set_num_threads(1)
     elif setting == "no file":
-        monkeypatch.setattr(device, "PROC_STAT", tmp_path / "missing")
+        monkeypatch.setattr(distributed, "PROC_STAT", tmp_path / "missing")
     elif setting == "other core numbers":
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 5, 6, 7})
     else:
         monkeypatch.setattr(sys, "platform", "darwin")
-    assert device.choose_threads() == torch.get_num_threads()
+    assert distributed.choose_threads() == torch.get_num_threads()
 
 
 def test_resumed_run_keeps_its_number_of_threads(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +114,8 @@ def test_resumed_run_keeps_its_number_of_threads(corpus: Path, tmp_path: Path, m
 
 
 def test_resumed_run_does_not_use_more_threads_than_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert device.choose_resumed_threads(3) == 3
-    assert device.choose_resumed_threads(8) is None
+    assert distributed.choose_resumed_threads(3) == 3
+    assert distributed.choose_resumed_threads(8) is None
     assert "training with 4 CPU threads, not training.threads=8" in capsys.readouterr().err
 
 

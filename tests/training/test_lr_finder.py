@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.training import Trainer
-from regard.training.lr_finder import MAX_RATE, MIN_RATE, LearningRatePoint, suggest_learning_rate, sweep_learning_rates
+from regard.training.train import MAX_RATE, MIN_RATE, LearningRatePoint, suggest_learning_rate, sweep_learning_rates
 
 
 def make_sgd_trainer(folder: Path) -> Trainer:

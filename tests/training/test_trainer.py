@@ -56,9 +56,8 @@ from regard.tokenizers.tokenizer import Tokenizers
 from regard.tokenizers.words import WordTokenizer
 from regard.training import Trainer, train
 from regard.training.checkpointer import ValidationRecord
-from regard.training.device import build_autocast
-from regard.training.distributed import DistributedContext, choose_local_gpu
-from regard.training.lr_finder import sweep_learning_rates
+from regard.training.distributed import DistributedContext, build_autocast, choose_local_gpu
+from regard.training.train import sweep_learning_rates
 from regard.training.trainer import Interrupted, StopSignals
 from regard.translate import load
 from regard.translate.evaluation import score_alignments

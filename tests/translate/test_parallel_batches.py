@@ -18,8 +18,8 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.translate import load
-from regard.translate.backends import torch as torch_backend
-from regard.translate.backends.torch import TorchBackend, choose_worker_count, map_in_threads
+from regard.translate.backends import base as torch_backend
+from regard.translate.backends.base import TorchBackend, choose_worker_count, map_in_threads
 from regard.translate.options import Options
 
 
@@ -64,7 +64,7 @@ def test_number_of_threads_is_restored_if_workers_cannot_start(monkeypatch: pyte
                 raise RuntimeError("can't start new thread")
             return super().submit(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("regard.translate.backends.torch.ThreadPoolExecutor", Exhausted)
+    monkeypatch.setattr("regard.translate.backends.base.ThreadPoolExecutor", Exhausted)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         map_in_threads(str, range(4), 2)
     assert torch.get_num_threads() == 2
@@ -94,7 +94,7 @@ def test_error_is_raised_even_if_an_earlier_batch_never_started(monkeypatch: pyt
     def work(number: int) -> None:
         raise UserError(f"{number} failed")
 
-    monkeypatch.setattr("regard.translate.backends.torch.ThreadPoolExecutor", Later)
+    monkeypatch.setattr("regard.translate.backends.base.ThreadPoolExecutor", Later)
     with pytest.raises(UserError, match=r"[678] failed"):
         map_in_threads(work, range(9), 2)
 

@@ -11,8 +11,7 @@ from regard.documents import translate_document
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER, remove_urls
 from regard.translate import markup
 from regard.translate.protected_spans import protect_markup, protect_urls
-from regard.translate.segmentation import Translation
-from regard.translate.word_alignment import Alignment
+from regard.translate.translation import Alignment, Translation
 
 ADDRESSES = [
     "https://example.org",

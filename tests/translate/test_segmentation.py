@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from regard.tokenizers import sentence_splitter
 from regard.tokenizers.sentence_splitter import split_sentences
 from regard.translate.protected_spans import protect_markup
-from regard.translate.segmentation import Segment, Translation, join_segments, split_into_segments
-from regard.translate.word_alignment import Alignment
+from regard.translate.translation import Alignment, Segment, Translation, join_segments, split_into_segments
 
 split_english = partial(split_sentences, language="en")
 TEXTS = st.text(st.sampled_from("ab .!?,;。、\n\r\t\u2028\u00a0"), max_size=60)

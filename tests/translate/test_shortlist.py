@@ -26,8 +26,8 @@ from regard.search import SearchOptions
 from regard.special_tokens import EOS, SPECIAL_TOKENS, UNK
 from regard.translate import Translator, load
 from regard.translate.backends import exports
+from regard.translate.backends.base import TorchBackend
 from regard.translate.backends.ctranslate2 import CTranslate2Model
-from regard.translate.backends.torch import TorchBackend
 from regard.translate.shortlist import SHORTLIST_FILE, Shortlist, learn_shortlist
 
 SOURCES = [[5, 7, EOS], [9, EOS], [11, 12, 13, EOS]]

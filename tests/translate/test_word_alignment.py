@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.models.hypothesis import Floats
 from regard.translate.inspection import count_mutual_links
-from regard.translate.word_alignment import TokenizedWords, align_words, find_argmax_links
+from regard.translate.translation import TokenizedWords, align_words, find_argmax_links
 
 
 @st.composite

@@ -25,7 +25,7 @@ from regard.recipes.recipe import TrainingSettings
 from regard.search import SearchOptions, search, search_restricted
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.training.optimizer import build_optimizer
-from regard.translate.backends.torch import map_in_threads
+from regard.translate.backends.base import map_in_threads
 from regard.translate.shortlist import Shortlist
 
 INT8, SHORTLIST = "int8", "shortlist"

@@ -28,7 +28,7 @@ from regard.serve.settings import Settings
 from regard.tasks import get_task
 from regard.tasks.base import Prediction, Predictor
 from regard.translate import Options, Translation, Translator, load
-from regard.translate.segmentation import EncodedSegment
+from regard.translate.translation import EncodedSegment
 
 T = TypeVar("T")
 DecoderPool = WorkerPool[EncodedSegment, list[Hypothesis], BatchKey]

@@ -27,7 +27,7 @@ from regard.serve.engine.batching import DecodeBatch, K, R, S
 from regard.serve.http.errors import OverloadedError
 from regard.serve.metrics import log_event
 from regard.translate import Options, Translator, load
-from regard.translate.segmentation import EncodedSegment
+from regard.translate.translation import EncodedSegment
 
 WorkerMain = Callable[[Connection], None]  # main function of a worker, which gets its end of the pipe
 

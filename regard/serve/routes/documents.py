@@ -24,7 +24,7 @@ from regard.serve.http.schemas import describe_request
 from regard.serve.language import AUTO, Detection, public_code
 from regard.serve.service import Client, Service
 from regard.translate import Options
-from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
+from regard.translate.translation import describe_unaligned_tags, describe_untranslated
 
 TEXTS_AT_ONCE = 100  # texts of a document that wait together
 MAX_STRIPPED = 50  # times the limit: of longer texts, the length without tags is not computed

@@ -19,7 +19,7 @@ from regard.serve.http.schemas import describe_request, encode_json
 from regard.serve.language import AUTO, Detection, name_language, public_code
 from regard.serve.service import Service, find_texts_with_letters
 from regard.translate import Options, Translation
-from regard.translate.segmentation import describe_unaligned_tags, describe_untranslated
+from regard.translate.translation import describe_unaligned_tags, describe_untranslated
 
 FORMATS = ("text", "html")
 MAX_WEIGHTS = 500**2  # of alignments in one response

@@ -17,12 +17,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import Count
 from regard.data.dataset import Indices, RaggedArray, Seq2SeqBatch, TrainingDataset, pad_and_shift_targets
+from regard.data.loader import map_batches
 from regard.data.split import BaseDataSettings
 from regard.models import Seq2Seq
 from regard.models.base import Decoded
 from regard.models.xu2015_hard import attention_entropy
 from regard.special_tokens import PAD
-from regard.tasks.batched_inference import map_batches
 from regard.tasks.captioning.backbone import Backbone
 from regard.tasks.captioning.image_files import CaptionExample, ImageFile
 from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.config import parse_settings
 from regard.data.dataset import Indices
+from regard.data.loader import map_batches_in_order
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.errors import UserError
 from regard.evaluate.translation_metrics import (
@@ -43,7 +44,6 @@ from regard.tasks.base import (
     ValidationSample,
     require_list,
 )
-from regard.tasks.batched_inference import map_batches_in_order
 from regard.tasks.captioning.backbone import Backbone, CropWindow, find_common_backbone
 from regard.tasks.captioning.dataset import (
     CaptionDataset,

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from regard.errors import UserError
 from regard.models.hypothesis import Hypothesis, Scorer, SearchOptions
 from regard.special_tokens import BOS, EOS, PAD
-from regard.translate.backends.torch import TorchBackend, restore_order, split_segments
+from regard.translate.backends.base import TorchBackend, restore_order, split_segments
+from regard.translate.backends.exports import make_load_error
 from regard.translate.options import CompiledOptions
-from regard.translate.segmentation import EncodedSegment
+from regard.translate.translation import EncodedSegment
 
 # CTranslate2 divides log p by |y|^α, and no α makes that equal to ((5 + |y|) / 6)^0.6; near |y| = 25 the two rank
 # alike. It only decides which hypotheses are returned, and these are ranked again.
@@ -186,3 +188,11 @@ def _read_vocabulary(folder: Path, side: str) -> list[str]:
     path = shared if shared.exists() else folder / f"{side}_vocabulary.json"
     tokens: list[str] = json.loads(path.read_text(encoding="utf-8"))
     return tokens
+
+
+def load_ctranslate2_model(folder: Path) -> CTranslate2Model:
+    """Load an export; raise UserError if it is damaged."""
+    try:
+        return CTranslate2Model(folder, torch.get_num_threads())
+    except (RuntimeError, OSError, ValueError) as error:
+        raise make_load_error(folder, error) from error

@@ -28,7 +28,7 @@ import torch
 from regard.console import log_message
 from regard.errors import UserError
 from regard.translate.options import CompiledOptions, Options
-from regard.translate.segmentation import Translation
+from regard.translate.translation import Translation
 from regard.translate.translator import Translator, load
 
 LOCAL_CLUSTER = "local"  # Ray's name for a cluster that is started on this machine

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.dataset import Indices
-from regard.tasks.batched_inference import map_batches, map_batches_in_order
+from regard.data.loader import map_batches, map_batches_in_order
 
 
 @given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 100), st.integers(1, 30))
