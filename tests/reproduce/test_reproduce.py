@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
@@ -342,16 +343,21 @@ def test_signal_to_a_script_stops_its_parallel_jobs_in_order(
     number: signal.Signals, group: bool, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "started")
+    fifo = os.open(tmp_path / "started", os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a writer
     (tmp_path / "script.py").write_text(INTERRUPTED_SCRIPT, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         [sys.executable, "script.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True
     ) as process:
-        started, job_group = (tmp_path / "started").read_text(encoding="utf-8").split()
+        assert process.stdout
+        ready, _, _ = select.select([fifo, process.stdout.fileno()], [], [])
+        assert ready == [fifo], "the script ended before its first job started"
+        started, job_group = os.read(fifo, 100).decode().split()
         assert started == "0"
         assert int(job_group) != process.pid, "a signal to the process group must reach the parent alone"
         (os.killpg if group else os.kill)(process.pid, number)
         output = process.communicate()[0]
+    os.close(fifo)
     assert process.returncode == 128 + number
     assert output == b"stopped saved-0\n"
 
