@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from regard.console import log_message
 from regard.fast.accelerate import accelerate
 from regard.fast.decoding import int8_model
 from regard.fast.decoding.device import search as device_search
@@ -39,25 +40,27 @@ class Part(NamedTuple):
 
 def diagnose_parts(device: torch.device) -> list[Part]:
     """Run all parts on a device, and return what they use."""
-    checks: dict[str, Callable[[], tuple[str, str]]] = {
-        "Transformer training": partial(_check_transformer_training, device),
-        "RNN layers in training": partial(_check_rnn_layers, device),
-        "Luong decoder in training": partial(_check_luong_decoder, device),
-        "other attention decoders in training": partial(_check_graphed_loop, device),
-        "output layer and loss of RNN models": partial(_check_output_loss, device),
-        "training.precision=auto": partial(_check_auto_precision, device),
-        "training.precision=mixed": partial(_check_mixed_precision, device),
-        "search": partial(_check_search, device),
-        "--precision int8": _check_int8,
-    }
+    no_gpu = {"cuda": "", "cpu": "there is no CUDA GPU"}.get(device.type, "kernels are for CUDA")
+    checks: tuple[tuple[str, Callable[[torch.device], str], str], ...] = (
+        ("Transformer training", _check_transformer_training, no_gpu),
+        ("RNN layers in training", _check_rnn_layers, no_gpu),
+        ("Luong decoder in training", _check_luong_decoder, no_gpu),
+        ("other attention decoders in training", _check_graphed_loop, no_gpu),
+        ("output layer and loss of RNN models", _check_output_loss, no_gpu),
+        ("training.precision=auto", _check_auto_precision, no_gpu),
+        ("training.precision=mixed", _check_mixed_precision, "" if device.type == "cpu" else no_gpu),
+        ("search", _check_search, no_gpu),
+        ("--precision int8", _check_int8, ""),
+    )
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        return [_run_check(name, check) for name, check in checks.items()]
+        return [_run_check(name, partial(check, device), reason) for name, check, reason in checks]
 
 
-def _run_check(name: str, check: Callable[[], tuple[str, str]]) -> Part:
+def _run_check(name: str, check: Callable[[], str], reason: str) -> Part:
+    """Return what a part uses; `reason` stands for a slower implementation that logs none."""
     messages = StringIO()
     with redirect_stderr(messages):
-        implementation, reason = check()
+        implementation = check()
     logged = "; ".join(dict.fromkeys(messages.getvalue().splitlines()))
     if not fast_paths_enabled() and implementation == REFERENCE:
         logged = "REGARD_FAST is 0"
@@ -68,10 +71,6 @@ def _build_tiny(recipe: str, device: torch.device) -> Seq2Seq:
     sizes = {"layers": 1, "heads": 2} if recipe.startswith("vaswani") else {"layers": 1}
     model: Seq2Seq = accelerate(build(recipe, VOCABULARY, VOCABULARY, size=16, **sizes)).to(device)
     return model
-
-
-def _no_gpu(device: torch.device) -> str:
-    return "" if device.type == "cuda" else "there is no CUDA GPU" if device.type == "cpu" else "kernels are for CUDA"
 
 
 def _compute_kernel_loss(recipe: str, device: torch.device) -> bool:
@@ -86,60 +85,57 @@ def _compute_kernel_loss(recipe: str, device: torch.device) -> bool:
     return loss is not None
 
 
-def _check_transformer_training(device: torch.device) -> tuple[str, str]:
+def _check_transformer_training(device: torch.device) -> str:
     if not _compute_kernel_loss("vaswani2017-base", device):
-        return REFERENCE, _no_gpu(device)
-    return ("packed batches, Triton kernels, CUDA graphs" if device.type == "cuda" else "packed batches"), _no_gpu(
-        device
-    )
+        return REFERENCE
+    return "packed batches, Triton kernels, CUDA graphs" if device.type == "cuda" else "packed batches"
 
 
-def _check_output_loss(device: torch.device) -> tuple[str, str]:
+def _check_output_loss(device: torch.device) -> str:
     if not _compute_kernel_loss("bahdanau2015", device):
-        return REFERENCE, _no_gpu(device)
-    return f"fused linear cross-entropy, {'Triton kernels' if device.type == 'cuda' else 'in chunks'}", _no_gpu(device)
+        return REFERENCE
+    return f"fused linear cross-entropy, {'Triton kernels' if device.type == 'cuda' else 'in chunks'}"
 
 
-def _check_rnn_layers(device: torch.device) -> tuple[str, str]:
+def _check_rnn_layers(device: torch.device) -> str:
     if not fast_paths_enabled() or device.type not in rnn_layer.LAYER_KERNELS:
-        return REFERENCE, _no_gpu(device)
-    return "cuDNN" if device.type == "cuda" else "one autograd function for a sequence", _no_gpu(device)
+        return REFERENCE
+    return "cuDNN" if device.type == "cuda" else "one autograd function for a sequence"
 
 
-def _check_luong_decoder(device: torch.device) -> tuple[str, str]:
+def _check_luong_decoder(device: torch.device) -> str:
     if not fast_paths_enabled() or device.type not in ("cpu", "cuda"):
-        return REFERENCE, _no_gpu(device)
+        return REFERENCE
     ops = step_ops.select_step_ops(torch.zeros(1, device=device), LENGTH)
     kernels = "PyTorch operations" if type(ops) in (step_ops.StepOps, step_ops.InplaceStepOps) else "Triton kernels"
     graphs = ", CUDA graphs" if device.type == "cuda" else ""
-    return f"input-feeding loop with its own backward pass, {kernels}{graphs}", _no_gpu(device)
+    return f"input-feeding loop with its own backward pass, {kernels}{graphs}"
 
 
-def _check_graphed_loop(device: torch.device) -> tuple[str, str]:
-    if not fast_paths_enabled() or device.type != "cuda":
-        return REFERENCE, _no_gpu(device)
-    return "CUDA graphs", ""
+def _check_graphed_loop(device: torch.device) -> str:
+    return "CUDA graphs" if fast_paths_enabled() and device.type == "cuda" else REFERENCE
 
 
-def _check_auto_precision(device: torch.device) -> tuple[str, str]:
+def _check_auto_precision(device: torch.device) -> str:
     if device.type != "cuda":
-        return "fp32", _no_gpu(device)
+        return "fp32"
     if torch.cuda.is_bf16_supported(including_emulation=False):
-        return "bf16", ""
-    return "fp32", "this GPU only emulates bf16; training.precision=fp16 is possible"
+        return "bf16"
+    log_message("this GPU only emulates bf16; training.precision=fp16 is possible")
+    return "fp32"
 
 
-def _check_mixed_precision(device: torch.device) -> tuple[str, str]:
+def _check_mixed_precision(device: torch.device) -> str:
     if device.type != "cpu":
         return _check_auto_precision(device)
-    return ("fp32", "") if load_fp16_gemm() is None else ("fp16 kernels", "")
+    return "fp32" if load_fp16_gemm() is None else "fp16 kernels"
 
 
-def _check_search(device: torch.device) -> tuple[str, str]:
+def _check_search(device: torch.device) -> str:
     if not fast_paths_enabled():
-        return REFERENCE, ""
+        return REFERENCE
     if device.type != "cuda":
-        return "KV cache", _no_gpu(device)
+        return "KV cache"
     model = _build_tiny("vaswani2017-base", device).eval()
     search = model.device_search
     assert isinstance(search, device_search.DeviceBeamSearch)
@@ -147,13 +143,15 @@ def _check_search(device: torch.device) -> tuple[str, str]:
     request = SearchRequest(1, 1, 0, [LENGTH], [1.0] * (LENGTH + 1), False, [LENGTH])
     found = search(model, source, lengths, request) or search(model, source, lengths, request)  # the other operations
     if found is None:
-        return "KV cache", ""
-    kernels = "PyTorch operations" if search.ops is TORCH_OPS else "Triton kernels"
-    return f"device search, {kernels}, CUDA graphs", ""
+        return "KV cache"
+    return f"device search, {'PyTorch operations' if search.ops is TORCH_OPS else 'Triton kernels'}, CUDA graphs"
 
 
-def _check_int8() -> tuple[str, str]:
+def _check_int8(_: torch.device) -> str:
     if not fast_paths_enabled():
-        return REFERENCE, ""
+        return REFERENCE
     obstacle = int8_model.find_int8_obstacle(_build_tiny("vaswani2017-base", torch.device("cpu")).eval())
-    return ("int8 kernels", "") if obstacle is None else ("an export to CTranslate2 or ONNX", obstacle)
+    if obstacle is None:
+        return "int8 kernels"
+    log_message(obstacle)
+    return "an export to CTranslate2 or ONNX"

@@ -162,12 +162,15 @@ class CastWeights:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self.derived: list[tuple[Tensor, Callable[[], Tensor]]] = []
+        self.casts: dict[Tensor, Tensor] = {}
 
     def cast(self, weight: Tensor) -> Tensor:
         """Return a weight in this dtype, without a copy if it has it already."""
         if weight.dtype == self.dtype:
             return weight.detach()
-        return self.derive(lambda: weight)
+        if weight not in self.casts:
+            self.casts[weight] = self.derive(lambda: weight)
+        return self.casts[weight]
 
     def derive(self, make: Callable[[], Tensor], dtype: torch.dtype | None = None) -> Tensor:
         """Return a tensor that is computed from weights, in this dtype or another."""

@@ -6,7 +6,7 @@ wrote it; reordering a beam changes this table only.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -25,29 +25,11 @@ from regard.fast.decoding.device.state import (
 )
 from regard.fast.training.packed import loss as packed_loss
 from regard.fast.training.packed.batch import make_ragged, pad_lengths
+from regard.fast.training.packed.loss import ResidualStream
 from regard.models.base import Seq2Seq
-from regard.models.vaswani2017 import DecoderLayer, TransformerDecoder, TransformerEncoder
+from regard.models.vaswani2017 import TransformerDecoder, TransformerEncoder
 from regard.nn import prefix_mask
 from regard.special_tokens import PAD
-
-
-class LinearWeights(NamedTuple):
-    """Weight and bias."""
-
-    weight: Tensor
-    bias: Tensor
-
-
-class DecoderLayerWeights(NamedTuple):
-    """Linear layers of a decoder layer in the order of use, and its norms."""
-
-    self_attention: LinearWeights  # query, key and value projection
-    self_attention_out: LinearWeights
-    cross_query: LinearWeights  # query projection of cross-attention
-    cross_out: LinearWeights
-    first: LinearWeights
-    second: LinearWeights
-    norms: tuple[nn.LayerNorm, ...]
 
 
 def is_supported_transformer(model: Seq2Seq) -> bool:
@@ -71,35 +53,16 @@ class TransformerWeights:
         assert isinstance(decoder, TransformerDecoder)
         self.encoder, self.decoder, self.dtype, self.ops = encoder, decoder, dtype, ops
         self.casts = CastWeights(dtype)
-        self.layers = [self._layer_weights(layer) for layer in decoder.decoder_layers()]
-        self.source = LinearWeights(self._source_projection("in_proj_weight"), self._source_projection("in_proj_bias"))
+        self.layers = decoder.decoder_layers()
+        self.source_weight, self.source_bias = map(self._source_projection, ("in_proj_weight", "in_proj_bias"))
         self.words, self.scale = decoder.embedding.words.weight.detach(), decoder.embedding.scale
         self.output = self.casts.cast(decoder.output.weight)
-        self.size, self.heads = decoder.decoder_layers()[0].attention.size, decoder.decoder_layers()[0].attention.heads
+        self.size, self.heads = self.layers[0].attention.size, self.layers[0].attention.heads
         self.tables: dict[int, Tensor] = {}  # by the number of positions
-        norms = [norm for layer in self.layers for norm in layer.norms]
-        self.is_pre_norm = decoder.decoder_layers()[0].around_attention.is_pre_norm
-        self.first = norms[0] if self.is_pre_norm else None
-        self.norms = [*norms[1:], decoder.norm] if self.is_pre_norm else norms  # after each sub-layer
-
-    def _layer_weights(self, layer: DecoderLayer) -> DecoderLayerWeights:
-        own, cross, cast = layer.attention, layer.cross_attention, self.casts.cast
-        first, _, second = layer.feedforward
-        assert isinstance(first, nn.Linear)
-        assert isinstance(second, nn.Linear)
-        return DecoderLayerWeights(
-            LinearWeights(cast(own.in_proj_weight), cast(own.in_proj_bias)),
-            LinearWeights(cast(own.out_proj.weight), own.out_proj.bias.detach()),
-            LinearWeights(cast(cross.in_proj_weight)[: cross.size], cast(cross.in_proj_bias)[: cross.size]),
-            LinearWeights(cast(cross.out_proj.weight), cross.out_proj.bias.detach()),
-            LinearWeights(cast(first.weight), cast(first.bias)),
-            LinearWeights(cast(second.weight), second.bias.detach()),
-            (layer.around_attention.norm, layer.around_cross_attention.norm, layer.around_feedforward.norm),
-        )
 
     def _source_projection(self, name: str) -> Tensor:
         """Concatenate the key and value projections of all layers."""
-        attentions = [layer.cross_attention for layer in self.decoder.decoder_layers()]
+        attentions = [layer.cross_attention for layer in self.layers]
         return self.casts.derive(lambda: torch.cat([getattr(one, name)[one.size :] for one in attentions]))
 
     def position_table(self, count: int) -> Tensor:
@@ -123,7 +86,7 @@ class TransformerWeights:
         layout = make_ragged(pad_lengths(F.pad(lengths, (0, num_spare)), is_spare, S, count), count, S)
         ids = layout.pack(F.pad(source, (0, 0, 0, num_spare), value=PAD))
         memory = packed_loss.encode(self.encoder, ids, layout, self.ops.packed, self.dtype)
-        projected = torch.addmm(self.source.bias, memory, self.source.weight.t())
+        projected = torch.addmm(self.source_bias, memory, self.source_weight.t())
         rows = layout.cu_seqlens[:A, None] + torch.arange(S, device=source.device)
         torch.index_select(projected, 0, rows.clamp(max=count - 1).flatten(), out=out.flatten(0, 1))
 
@@ -185,44 +148,22 @@ class TransformerStep:
         own, ops = self.weights, self.weights.ops
         previous_table, new_table = self.tables[1 - number % 2], self.tables[number % 2]
         x = ops.embed_and_link(state, number, own.words, own.scale, self.positions, previous_table, new_table)
-        layer_input, norms = self._normalize(x), iter(own.norms)
+        stream = ResidualStream(ops.packed, x, own.layers, own.decoder.norm, own.dtype, own.casts.cast)
         alignment_layer = range(len(own.layers))[own.decoder.alignment_head.layer]
-        for layer_index, (layer, cache) in enumerate(zip(own.layers, self.cache, strict=True)):
-            source = self.source[..., 2 * own.size * layer_index : 2 * own.size * (layer_index + 1)]
-            qkv = ops.packed.linear(layer_input, *layer.self_attention)
-            heads = ops.self_attention_step(qkv, cache, new_table, state, number, own.heads)
-            x, layer_input = self._add_residual(
-                x,
-                ops.packed.linear(heads, layer.self_attention_out.weight, None),
-                layer.self_attention_out,
-                next(norms),
-            )
-            q = ops.packed.linear(layer_input, *layer.cross_query)
-            if state.attention is not None and layer_index == alignment_layer:
-                state.attention[number].copy_(self._alignment_weights(q, source))
-            heads = ops.cross_attention(q, source, self.lengths, own.heads)
-            y = ops.packed.linear(heads, layer.cross_out.weight, None)
-            x, layer_input = self._add_residual(x, y, layer.cross_out, next(norms))
-            y = ops.packed.feed_forward(layer_input, *layer.first, layer.second.weight)
-            x, layer_input = self._add_residual(x, y, layer.second, next(norms))
-        return layer_input
+        sources = self.source.chunk(len(own.layers), 2)
+        for index, (layer, cache, source) in enumerate(zip(own.layers, self.cache, sources, strict=True)):
+            attend = partial(ops.self_attention_step, cache=cache, table=new_table, state=state, number=number)
+            stream.add_attention(layer.attention, 3, attend)
+            weights = state.attention[number] if state.attention is not None and index == alignment_layer else None
+            stream.add_attention(layer.cross_attention, 1, partial(self._attend_source, source=source, weights=weights))
+            stream.add_feed_forward(layer.feedforward)
+        return stream.layer_input
 
-    def _normalize(self, x: Tensor) -> Tensor:
-        """Return the input of the first sub-layer."""
-        first = self.weights.first
-        if first is not None:
-            x = F.layer_norm(x, x.shape[1:], first.weight, first.bias, first.eps)
-        return x.to(self.weights.dtype)
-
-    def _add_residual(self, x: Tensor, y: Tensor, product: LinearWeights, norm: nn.Module) -> tuple[Tensor, Tensor]:
-        """Return the residual stream after a sub-layer with output y, and the input of the next one."""
-        assert isinstance(norm, nn.LayerNorm)
-        add_norm = self.weights.ops.packed.add_norm
-        return add_norm(x, y, product.bias, norm.weight, norm.bias, norm.eps, 0.0, not self.weights.is_pre_norm)
-
-    def _alignment_weights(self, q: Tensor, source: Tensor) -> Tensor:
-        """Return the attention (R, S) of the alignment head, or the mean of all heads."""
-        A, S, _ = source.shape
-        weights = attention_weights(q.view(A, -1, q.shape[1]), source, prefix_mask(self.lengths, S), self.weights.heads)
-        head = self.weights.decoder.alignment_head.head
-        return (weights.mean(1) if head is None else weights[:, head]).flatten(0, 1)
+    def _attend_source(self, q: Tensor, source: Tensor, heads: int, weights: Tensor | None) -> Tensor:
+        """Return contexts (R, size); optionally write `weights` (R, S), of the alignment head or the mean of all."""
+        if weights is not None:
+            A, S, _ = source.shape
+            mask, head = prefix_mask(self.lengths, S), self.weights.decoder.alignment_head.head
+            by_head = attention_weights(q.view(A, -1, q.shape[1]), source, mask, heads)
+            weights.copy_((by_head.mean(1) if head is None else by_head[:, head]).flatten(0, 1))
+        return self.weights.ops.cross_attention(q, source, self.lengths, heads)

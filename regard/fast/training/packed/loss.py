@@ -6,7 +6,7 @@ decoder layers are one matrix product, and a residual connection and the norm th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,6 +24,7 @@ from regard.fast.eligibility import (
     HookMonitor,
     ModelFingerprint,
     compute_dtype,
+    dropout_rate,
     is_cpu_model,
 )
 from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch
@@ -178,51 +179,48 @@ class ResidualStream:
     """
 
     def __init__(
-        self, ops: PackedOps, x: Tensor, residuals: Sequence[Residual], final_norm: nn.Module, dtype: torch.dtype
+        self,
+        ops: PackedOps,
+        x: Tensor,
+        layers: Sequence[nn.Module],
+        final_norm: nn.Module,
+        dtype: torch.dtype,
+        cast: Callable[[Tensor], Tensor] = lambda weight: weight,
     ) -> None:
-        self.ops = ops
+        """`cast` returns the weights of matrix products as the operations read them."""
+        self.ops, self.cast = ops, cast
+        residuals = [link for layer in layers for link in layer.children() if isinstance(link, Residual)]
         self.is_pre_norm = residuals[0].is_pre_norm
         norms = [residual.norm for residual in residuals]
         self.x, self.layer_input = x, x.to(dtype)
         if self.is_pre_norm:
-            first_norm = norms.pop(0)
+            first = norms.pop(0)
             assert isinstance(final_norm, nn.LayerNorm)
             norms.append(final_norm)
-            self.layer_input = F.layer_norm(x, x.shape[1:], first_norm.weight, first_norm.bias, first_norm.eps).to(
-                dtype
-            )
+            self.layer_input = F.layer_norm(x, x.shape[1:], first.weight, first.bias, first.eps).to(dtype)
         self.residuals_and_norms = iter(zip(residuals, norms, strict=True))
 
     def add_sublayer(self, y: Tensor, bias: Tensor) -> None:
         """Add the output y of a sub-layer, which lacks its bias."""
         residual, norm = next(self.residuals_and_norms)
-        dropout = residual.dropout.p if residual.dropout.training else 0.0
-        self.x, self.layer_input = self.ops.add_norm(
-            self.x, y, bias, norm.weight, norm.bias, norm.eps, dropout, not self.is_pre_norm
-        )
+        dropout, post = dropout_rate(residual.dropout), not self.is_pre_norm
+        self.x, self.layer_input = self.ops.add_norm(self.x, y, bias, norm.weight, norm.bias, norm.eps, dropout, post)
 
-    def _add_attention(self, heads: Tensor, attention: MultiHeadAttention) -> None:
-        self.add_sublayer(self.ops.linear(heads, attention.out_proj.weight, None), attention.out_proj.bias)
+    def add_attention(self, attention: MultiHeadAttention, parts: int, attend: Callable[..., Tensor]) -> None:
+        """Add attention; `attend` gets `parts` of queries, keys and values (N, parts·size), and the number of heads."""
+        rows = parts * attention.size
+        weight, bias = self.cast(attention.in_proj_weight)[:rows], self.cast(attention.in_proj_bias)[:rows]
+        heads = attend(self.ops.linear(self.layer_input, weight, bias), heads=attention.heads)
+        out = attention.out_proj
+        self.add_sublayer(self.ops.linear(heads, self.cast(out.weight), None), out.bias)
 
-    def self_attention(self, attention: MultiHeadAttention, words: Ragged, causal: bool) -> None:
-        """Attend within each sentence."""
-        qkv = self.ops.linear(self.layer_input, attention.in_proj_weight, attention.in_proj_bias)
-        self._add_attention(self.ops.self_attention(qkv, words, attention.heads, causal), attention)
-
-    def cross_attention(self, attention: MultiHeadAttention, kv: Tensor, words: Ragged, source: Ragged) -> None:
-        """Attend from each sentence to its projected source."""
-        size = attention.size
-        q = self.ops.linear(self.layer_input, attention.in_proj_weight[:size], attention.in_proj_bias[:size])
-        self._add_attention(self.ops.cross_attention(q, kv, words, source, attention.heads), attention)
-
-    def feed_forward(self, network: nn.Sequential) -> None:
-        """Apply the feed-forward network."""
-        first_norm, _, second = network
-        assert isinstance(first_norm, nn.Linear)
+    def add_feed_forward(self, network: nn.Sequential) -> None:
+        """Add the feed-forward network."""
+        first, _, second = network
+        assert isinstance(first, nn.Linear)
         assert isinstance(second, nn.Linear)
-        self.add_sublayer(
-            self.ops.feed_forward(self.layer_input, first_norm.weight, first_norm.bias, second.weight), second.bias
-        )
+        weights = map(self.cast, (first.weight, first.bias, second.weight))
+        self.add_sublayer(self.ops.feed_forward(self.layer_input, *weights), second.bias)
 
 
 def _embed(embedding: TransformerEmbedding, ids: Tensor, words: Ragged) -> Tensor:
@@ -234,11 +232,10 @@ def _embed(embedding: TransformerEmbedding, ids: Tensor, words: Ragged) -> Tenso
 def encode(encoder: TransformerEncoder, ids: Tensor, words: Ragged, ops: PackedOps, dtype: torch.dtype) -> Tensor:
     """Encode ids (N,) as a memory (N, size)."""
     layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
-    residuals = [link for layer in layers for link in (layer.around_attention, layer.around_feedforward)]
-    stream = ResidualStream(ops, _embed(encoder.embedding, ids, words), residuals, encoder.norm, dtype)
+    stream = ResidualStream(ops, _embed(encoder.embedding, ids, words), layers, encoder.norm, dtype)
     for layer in layers:
-        stream.self_attention(layer.attention, words, causal=False)
-        stream.feed_forward(layer.feedforward)
+        stream.add_attention(layer.attention, 3, partial(ops.self_attention, words=words, causal=False))
+        stream.add_feed_forward(layer.feedforward)
     return stream.layer_input
 
 
@@ -247,16 +244,12 @@ def _decode(
 ) -> Tensor:
     """Return the input of the output layer (N, size), for ids (N,) over a memory (M, size)."""
     layers = decoder.decoder_layers()
-    residuals = [
-        link
-        for layer in layers
-        for link in (layer.around_attention, layer.around_cross_attention, layer.around_feedforward)
-    ]
-    stream = ResidualStream(ops, _embed(decoder.embedding, ids, words), residuals, decoder.norm, memory.dtype)
+    stream = ResidualStream(ops, _embed(decoder.embedding, ids, words), layers, decoder.norm, memory.dtype)
     for layer, kv in zip(layers, _project_memory(layers, memory, ops), strict=True):
-        stream.self_attention(layer.attention, words, causal=True)
-        stream.cross_attention(layer.cross_attention, kv, words, source)
-        stream.feed_forward(layer.feedforward)
+        stream.add_attention(layer.attention, 3, partial(ops.self_attention, words=words, causal=True))
+        attend = partial(ops.cross_attention, kv=kv, queries=words, keys=source)
+        stream.add_attention(layer.cross_attention, 1, attend)
+        stream.add_feed_forward(layer.feedforward)
     return stream.layer_input
 
 

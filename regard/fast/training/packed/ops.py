@@ -20,8 +20,8 @@ class PackedOps(NamedTuple):
 
     linear: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     feed_forward: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    cross_attention: Callable[[Tensor, Tensor, Ragged, Ragged, int], Tensor]
-    self_attention: Callable[[Tensor, Ragged, int, bool], Tensor]
+    cross_attention: Callable[..., Tensor]
+    self_attention: Callable[..., Tensor]
     add_norm: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, float, float, bool], tuple[Tensor, Tensor]]
     cross_entropy: LinearCrossEntropy
     count_tokens: Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -43,30 +43,37 @@ def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
 
 def cross_attention(q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
     """Compute softmax(Q Kᵀ / √d_k) V of each sentence and head (eq. 1), given q (N, size) and kv (M, 2·size)."""
-    k, v = kv.chunk(2, 1)
-    return attend_padded(q, k, v, queries, keys, heads, causal=False)
+    (q_heads,), (k, v) = _split_heads(q, queries, heads, 1), _split_heads(kv, keys, heads, 2)
+    return _attend_padded(q_heads, k, v, queries, keys, causal=False)
 
 
 def self_attention(qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tensor:
     """Attend within sentences, given queries, keys and values (N, 3·size); `causal`: to earlier tokens only."""
-    q, k, v = qkv.chunk(3, 1)
-    return attend_padded(q, k, v, words, words, heads, causal)
+    q, k, v = _split_heads(qkv, words, heads, 3)
+    return _attend_padded(q, k, v, words, words, causal)
 
 
-def attend_padded(q: Tensor, k: Tensor, v: Tensor, queries: Ragged, keys: Ragged, heads: int, causal: bool) -> Tensor:
-    """Attend over padded sentences with PyTorch's kernels; empty sources give zeros, where a softmax would give NaN."""
+def _split_heads(x: Tensor, words: Ragged, heads: int, count: int) -> tuple[Tensor, ...]:
+    """Split (N, count·size) into `count` tensors (B, heads, T, d); sentences are padded once for all of them."""
+    rows = len(words.cu_seqlens) - 1
+    padded = x if len(x) == rows * words.max_length else words.pad(x)
+    return padded.view(rows, words.max_length, count, heads, -1).permute(2, 0, 3, 1, 4).unbind()
 
-    def split(x: Tensor, spans: Ragged) -> Tensor:
-        rows = spans.pad(x)
-        return rows.view(*rows.shape[:2], heads, -1).transpose(1, 2)
 
+def _attend_padded(q: Tensor, k: Tensor, v: Tensor, queries: Ragged, keys: Ragged, causal: bool) -> Tensor:
+    """Attend over padded sentences with PyTorch's kernels; empty sources give zeros, where a softmax would give NaN.
+
+    On a CPU they give each core some sentences and heads; `bmm` shares every small product out among the cores.
+    """
     positions = torch.arange(keys.max_length, device=q.device)
     mask = (positions < keys.cu_seqlens.diff().clamp(min=1)[:, None])[:, None, None]  # (B, 1, 1, S)
     if causal:
         mask = mask & (positions <= positions[:, None])
+    is_whole = mask.is_cpu and bool(mask.all())  # a GPU would wait for the answer
     with sdpa_kernel(SDPA_BACKENDS):
-        context = F.scaled_dot_product_attention(split(q, queries), split(k, keys), split(v, keys), mask)
-    return queries.pack(context.transpose(1, 2).flatten(2))
+        context = F.scaled_dot_product_attention(q, k, v, None if is_whole else mask).transpose(1, 2)
+    count = len(queries.seq_ids)
+    return (context if count == context.shape[0] * context.shape[1] else queries.pack(context)).reshape(count, -1)
 
 
 def add_norm(

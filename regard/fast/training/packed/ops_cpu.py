@@ -1,7 +1,7 @@
 """Operations of a packed Transformer for CPUs, with fewer passes over memory than the reference.
 
-ReLU is in place, forward and backward; sentences are padded for attention once, not for queries, keys and values each;
-dropout draws 16 bits a number, four numbers at a time; logits exist for some rows only.
+ReLU is in place, forward and backward; dropout draws 16 bits a number, four numbers at a time; logits exist for some
+rows only. Attention is the reference's.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from regard.fast.gemm import TORCH_GEMM, Gemm
 from regard.fast.kernels.fp16 import select_gemm
 from regard.fast.training.linear_cross_entropy import cross_entropy_in_chunks
 from regard.fast.training.packed import ops
-from regard.fast.training.packed.batch import Ragged
-from regard.fast.training.packed.ops import PackedOps
 
 NUM_DRAWS = 2**16  # values of 16 bits
 threshold_backward = torch.ops.aten.threshold_backward.grad_input
@@ -76,39 +74,6 @@ def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
     return FeedForwardFunction.apply(x, W_1, b_1, W_2, select_gemm(x))  # type: ignore[no-untyped-call,no-any-return]
 
 
-def cross_attention(q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
-    """Attend over the source."""
-    (queries_by_head,), (k, v) = _split_heads(q, queries, heads, 1), _split_heads(kv, keys, heads, 2)
-    return _attend_padded(queries_by_head, k, v, queries, keys, causal=False)
-
-
-def self_attention(qkv: Tensor, words: Ragged, heads: int, causal: bool) -> Tensor:
-    """Attend within sentences; `causal`: to earlier tokens only."""
-    q, k, v = _split_heads(qkv, words, heads, 3)
-    return _attend_padded(q, k, v, words, words, causal)
-
-
-def _split_heads(x: Tensor, words: Ragged, heads: int, count: int) -> tuple[Tensor, ...]:
-    """Split N, count·size into `count` tensors (B, heads, T, d)."""
-    rows, size = len(words.cu_seqlens) - 1, x.shape[1] // count // heads
-    padded = x if len(x) == rows * words.max_length else words.pad(x)
-    return padded.view(rows, words.max_length, count, heads, size).permute(2, 0, 3, 1, 4).unbind()
-
-
-def _attend_padded(q: Tensor, k: Tensor, v: Tensor, queries: Ragged, keys: Ragged, causal: bool) -> Tensor:
-    """softmax(Q Kᵀ / √d_k) V, all heads of a word side by side again: N,size.
-
-    PyTorch's own kernel gives each core some sentences and heads; `bmm` shares every small product out among the cores.
-    """
-    positions = torch.arange(keys.max_length)
-    mask = (positions < keys.cu_seqlens.diff().clamp(min=1)[:, None])[:, None, None]  # (B, 1, 1, S)
-    if causal:
-        mask = mask & (positions <= positions[:, None])
-    context = F.scaled_dot_product_attention(q, k, v, None if mask.all() else mask).transpose(1, 2)
-    count = len(queries.seq_ids)
-    return (context if count == context.shape[0] * context.shape[1] else queries.pack(context)).reshape(count, -1)
-
-
 def add_norm(
     x: Tensor, y: Tensor, bias: Tensor, weight: Tensor, shift: Tensor, epsilon: float, dropout: float, post: bool
 ) -> tuple[Tensor, Tensor]:
@@ -127,6 +92,6 @@ def dropout_mask(like: Tensor, dropout: float) -> Tensor:
     return mask.mul_(NUM_DRAWS / (NUM_DRAWS - threshold) if threshold < NUM_DRAWS else 0.0).view_as(like)
 
 
-CPU_OPS = PackedOps(
-    linear, feed_forward, cross_attention, self_attention, add_norm, cross_entropy_in_chunks, ops.count_tokens
+CPU_OPS = ops.TORCH_OPS._replace(
+    linear=linear, feed_forward=feed_forward, add_norm=add_norm, cross_entropy=cross_entropy_in_chunks
 )

@@ -234,7 +234,7 @@ def _attend(own: Tensor, source: Tensor | None, queries: Ragged, keys: Ragged, h
 
     A GPU may lack the shared memory for a tile of the kernel, so each one is tried before it is used.
     """
-    q, k, v = _split_qkv(own, source)
+    q, *_ = _split_qkv(own, source)
     size = q.shape[1] // heads
     lengths = next_power_of_two(queries.max_length), next_power_of_two(keys.max_length)
     case = AttentionCase(causal, source is None, own.requires_grad, size, lengths, own.dtype, own.device)
@@ -243,7 +243,9 @@ def _attend(own: Tensor, source: Tensor | None, queries: Ragged, keys: Ragged, h
         return VarlenAttentionFunction.apply(own, source, queries, keys, heads, causal)  # type: ignore[no-untyped-call,no-any-return]
     if q.dtype in (torch.bfloat16, torch.float16) and _flash_attention_runs(case._replace(lengths=(16, 16))):
         return _flash_attention(own, source, queries, keys, heads, causal)
-    return ops.attend_padded(q, k, v, queries, keys, heads, causal)
+    if source is None:
+        return ops.self_attention(own, queries, heads, causal)
+    return ops.cross_attention(own, source, queries, keys, heads)
 
 
 def _flash_attention(
