@@ -10,20 +10,54 @@ import os
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cache, lru_cache
 from inspect import isfunction
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, FeedForward, Residual, TransformerEmbedding
+from regard.models.base import Seq2Seq
+from regard.models.vaswani2017 import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    Residual,
+    TransformerDecoder,
+    TransformerEmbedding,
+    TransformerEncoder,
+)
 from regard.nn import LearnedPositions, MultiHeadAttention, NoPositions, SinusoidalPositions
 
 TRANSFORMER_MODULES = {
     *(EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, Residual),
     *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Dropout, nn.Identity),
 }
-EMBEDDING_MODULES = {TransformerEmbedding, nn.Embedding, nn.Dropout, SinusoidalPositions, LearnedPositions, NoPositions}
+KNOWN_MODULES = {
+    *(*TRANSFORMER_MODULES, TransformerEncoder, TransformerDecoder),
+    *(TransformerEmbedding, nn.Embedding, SinusoidalPositions, LearnedPositions, NoPositions),
+}
+OUTER_MODULES: dict[str, type[nn.Module]] = {
+    "": Seq2Seq,
+    "encoder": TransformerEncoder,
+    "decoder": TransformerDecoder,
+    "encoder.embedding": TransformerEmbedding,
+    "decoder.embedding": TransformerEmbedding,
+}
+
+
+def find_transformer_obstacle(model: nn.Module) -> str | None:
+    """Return why this is not an unmodified Transformer of the recipes, or None; hooks are not considered."""
+    for path, kind in OUTER_MODULES.items():
+        part = model.get_submodule(path)
+        if type(part) is not kind:
+            return f"{path or 'the model'} is of class {type(part).__name__}"
+    parts = dict(chain(*(model.get_submodule(side).named_modules(prefix=side) for side in ("encoder", "decoder"))))
+    unknown = next((path for path, part in parts.items() if type(part) not in KNOWN_MODULES), None)
+    if unknown is not None:
+        return f"{unknown} is of class {type(parts[unknown]).__name__}"
+    is_mixed = len({part.is_pre_norm for part in parts.values() if isinstance(part, Residual)}) > 1
+    return "it has both pre-norm and post-norm layers" if is_mixed else None
 
 
 def fast_paths_enabled() -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.fast.cuda_graphs.function import ForwardBackwardGraph, TensorFunction, compute_gradients, copy_results
+from regard.fast.cuda_graphs.buckets import copy_padded
+from regard.fast.cuda_graphs.function import ForwardBackwardGraph, TensorFunction, compute_gradients
 from regard.fast.cuda_graphs.pool import StaticBuffers
 
 
@@ -25,7 +26,7 @@ class EagerGraph(ForwardBackwardGraph):
     def ahead(self) -> None:
         with torch.enable_grad():
             self.found = self.function(*self.inputs)
-        copy_results(self.outputs, self.found)
+        copy_padded(self.outputs, self.found)
 
     def back(self) -> None:
-        copy_results(self.input_grads, compute_gradients(self.found, self.inputs, self.output_grads))
+        copy_padded(self.input_grads, compute_gradients(self.found, self.inputs, self.output_grads))

@@ -47,10 +47,10 @@ def next_power_of_two(size: int, least: int = 16) -> int:
 
 
 @torch.no_grad()
-def copy_padded(buffers: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> None:
-    """Copy tensors to the leading slices of their buffers, with zeros around them."""
+def copy_padded(buffers: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> None:
+    """Copy tensors to the leading slices of their buffers, with zeros around them; None is left out."""
     for buffer, tensor in zip(buffers, tensors, strict=True):
-        if buffer is not None:
+        if buffer is not None and tensor is not None:
             if buffer.shape != tensor.shape:
                 buffer.zero_()
             leading_slice(buffer, tensor.shape).copy_(tensor)

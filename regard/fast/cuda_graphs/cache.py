@@ -107,15 +107,8 @@ class GraphedFunctionCache(GraphCache[ForwardBackwardGraph]):
     ) -> tuple[Tensor, ...]:
         """Return the outputs of the function; `key` stands for all that they depend on besides the tensors."""
         learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        graph = self._find_by_shape(function, key, spec, tensors) if learns and self.pool.is_enabled else None
-        if graph is None:
+        if not learns or not self.pool.is_enabled:
             return function(*tensors)
-        outputs: tuple[Tensor, ...] = GraphReplay.apply(self, graph, function, spec, *tensors)  # type: ignore[no-untyped-call]
-        return outputs
-
-    def _find_by_shape(
-        self, function: TensorFunction, key: Hashable, spec: ShapeSpec, tensors: Sequence[Tensor]
-    ) -> ForwardBackwardGraph | None:
         shapes = tuple(
             tuple(round_up(size) if dim in DYNAMIC_DIMS else size for dim, size in zip(dims, tensor.shape, strict=True))
             for dims, tensor in zip(spec.inputs, tensors, strict=True)
@@ -127,7 +120,11 @@ class GraphedFunctionCache(GraphCache[ForwardBackwardGraph]):
             with torch.cuda.device_of(tensors[0]):  # type: ignore[no-untyped-call]
                 return self.graph_type(function, shapes, tensors, self.buffers).record(function, self.buffers)
 
-        return self.find((key, shapes, kinds, autocast_key(tensors)), make)
+        graph = self.find((key, shapes, kinds, autocast_key(tensors)), make)
+        if graph is None:
+            return function(*tensors)
+        outputs: tuple[Tensor, ...] = GraphReplay.apply(self, graph, function, spec, *tensors)  # type: ignore[no-untyped-call]
+        return outputs
 
     def clear(self) -> None:
         """Free all graphs and their memory."""

@@ -70,9 +70,9 @@ class ForwardBackwardGraph:
         try:
             with buffers.pool.capture() as forward_graph:
                 outputs = function(*self.inputs)
-                copy_results(self.outputs, outputs)
+                copy_padded(self.outputs, outputs)
             with buffers.pool.capture() as backward_graph:
-                copy_results(self.input_grads, compute_gradients(outputs, self.inputs, self.output_grads))
+                copy_padded(self.input_grads, compute_gradients(outputs, self.inputs, self.output_grads))
         finally:
             torch.clear_autocast_cache()  # … and their results are not valid outside of it
         self.forward: Callable[[], None] = forward_graph.replay
@@ -129,7 +129,11 @@ class GraphReplay(torch.autograd.Function):
         """Replay the backward pass, or recompute both if another pass has overwritten the activations."""
         tensors, cache, graph = ctx.saved_tensors, ctx.cache, ctx.graph
         if ctx.last_pass != cache.last_pass:
-            return None, None, None, None, *_recompute_gradients(ctx.function, tensors, output_grads, ctx.autocast)
+            inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
+            kind, enabled, dtype = ctx.autocast
+            with torch.enable_grad(), torch.autocast(kind, enabled=enabled, dtype=dtype):
+                outputs = ctx.function(*inputs)
+            return None, None, None, None, *compute_gradients(outputs, inputs, output_grads)
         cache.last_pass += 1
         copy_padded(graph.output_grads, output_grads)
         graph.backward()
@@ -138,20 +142,6 @@ class GraphReplay(torch.autograd.Function):
             for buffer, tensor in zip(graph.input_grads, tensors, strict=True)
         ]
         return None, None, None, None, *input_grads
-
-
-def _recompute_gradients(
-    function: TensorFunction,
-    tensors: Sequence[Tensor],
-    output_grads: Sequence[Tensor],
-    autocast: tuple[str, bool, torch.dtype],
-) -> list[Tensor | None]:
-    """Return the gradients of the inputs by running both passes without a graph."""
-    inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors]
-    kind, enabled, dtype = autocast
-    with torch.enable_grad(), torch.autocast(kind, enabled=enabled, dtype=dtype):
-        outputs = function(*inputs)
-    return compute_gradients(outputs, inputs, output_grads)
 
 
 def compute_gradients(
@@ -167,14 +157,6 @@ def compute_gradients(
     )
     remaining_grads = iter(grads)
     return [next(remaining_grads) if tensor.requires_grad else None for tensor in inputs]
-
-
-@torch.no_grad()
-def copy_results(buffers: Sequence[Tensor | None], tensors: Sequence[Tensor | None]) -> None:
-    """Copy results of a graph to their buffers, since the memory of its pool is reused."""
-    for buffer, tensor in zip(buffers, tensors, strict=True):
-        if buffer is not None and tensor is not None:
-            buffer.copy_(tensor)
 
 
 def _copy_out(buffer: Tensor, shape: Sequence[int]) -> Tensor:
@@ -199,28 +181,20 @@ class LossGraph:
         gradients: Tensor,
     ) -> None:
         """`gradients` is the flat buffer for the gradients of all weights, shared by all graphs of a cache."""
-        weights = list(model.parameters())
+        self.model, self.compute, self.gradients = model, compute, gradients
         self.inputs = [tensor.new_empty(shape) for tensor, shape in zip(inputs, shapes, strict=True)]
         copy_padded(self.inputs, inputs)
-        self.gradients = gradients
         self.loss = torch.empty((), device=gradients.device)
-        buffers = _split_flat(self.gradients, weights)
+        self.buffers = _split_flat(gradients, list(model.parameters()))
+        run_on_side_stream(self.run)  # kernels must be compiled before the capture
 
-        def run() -> None:
-            with torch.enable_grad(), use_detached_parameters(model) as leaves:
-                loss = compute(self.inputs)
-                grads = torch.autograd.grad(loss, leaves, allow_unused=True)
-            for buffer, grad in zip(buffers, grads, strict=True):
-                if grad is None:
-                    buffer.zero_()
-            torch._foreach_copy_(
-                [buffer for buffer, grad in zip(buffers, grads, strict=True) if grad is not None],
-                [grad for grad in grads if grad is not None],
-            )
-            self.loss.copy_(loss.detach())
-
-        self.run = run
-        run_on_side_stream(run)  # kernels must be compiled before the capture
+    def run(self) -> None:
+        """Compute loss and gradients of the static inputs."""
+        with torch.enable_grad(), use_detached_parameters(self.model) as leaves:
+            loss = self.compute(self.inputs)
+            grads = torch.autograd.grad(loss, leaves, materialize_grads=True)
+        torch._foreach_copy_(self.buffers, grads)
+        self.loss.copy_(loss.detach())
 
     def record(self, pool: GraphMemoryPool) -> LossGraph:
         """Capture the graph."""

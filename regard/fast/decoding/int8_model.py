@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.fast.decoding import kv_cache
 from regard.fast.decoding.int8_weights import (
     ActiveRowsStruct,
     AlignmentSourceStruct,
@@ -32,11 +31,11 @@ from regard.fast.decoding.int8_weights import (
 )
 from regard.fast.decoding.kv_cache import BeamKVCache, KVCachedDecoder, KVState
 from regard.fast.decoding.numpy_search import SearchRequest, SearchTrace, find_best_hypotheses
-from regard.fast.eligibility import EMBEDDING_MODULES, TRANSFORMER_MODULES, has_hooks_or_overrides
+from regard.fast.eligibility import find_transformer_obstacle, has_hooks_or_overrides, is_cpu_model
 from regard.fast.kernels.build import KernelUnavailableError, require_selftest
 from regard.models import Seq2Seq, vaswani2017
 from regard.models.hypothesis import Hypothesis
-from regard.models.vaswani2017 import Residual, TransformerDecoder, TransformerEncoder
+from regard.models.vaswani2017 import TransformerDecoder, TransformerEncoder
 from regard.nn import Attended, prefix_mask
 from regard.special_tokens import BOS, EOS, PAD
 
@@ -69,29 +68,17 @@ def load_int8_kernels() -> ctypes.CDLL:
 
 def is_supported(model: Seq2Seq) -> bool:
     """Return whether this is an unmodified fp32 Transformer on a CPU."""
-    encoder, decoder = model.encoder, model.decoder
-    if type(model) is not Seq2Seq or type(encoder) is not TransformerEncoder:
-        return False
-    if not isinstance(decoder, TransformerDecoder) or not kv_cache.is_supported(decoder):
-        return False
-    inside = [*encoder.layers.modules(), *decoder.layers.modules(), encoder.norm, decoder.norm, decoder.output]
-    around = [*encoder.embedding.modules(), *decoder.embedding.modules()]
-    kinds = {type(part) for part in inside}
-    known = (
-        kinds <= TRANSFORMER_MODULES
-        and len({part.is_pre_norm for part in inside if isinstance(part, Residual)}) == 1
-        and {type(part) for part in around} <= EMBEDDING_MODULES
-    )
-    here = all(weight.device.type == "cpu" and weight.dtype == torch.float32 for weight in model.parameters())
+    encoder, decoder, weights = model.encoder, model.decoder, list(model.parameters())
     return (
-        known
-        and here
+        find_transformer_obstacle(model) is None
+        and {(weight.device.type, weight.dtype) for weight in weights} == {("cpu", torch.float32)}
+        and is_cpu_model(weights)
         and _is_uniform(encoder, decoder)
-        and not has_hooks_or_overrides(encoder, decoder, *inside, *around)
+        and not has_hooks_or_overrides(*encoder.modules(), *decoder.modules())
     )
 
 
-def _is_uniform(encoder: TransformerEncoder, decoder: TransformerDecoder) -> bool:
+def _is_uniform(encoder: Any, decoder: Any) -> bool:
     """Return whether all layers have the same sizes, norms have weights, and networks use ReLU."""
     layers = [*encoder.layers, *decoder.layers]
     sizes = {(layer.attention.size, layer.attention.heads) for layer in layers}

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from regard.fast.eligibility import TRANSFORMER_MODULES, has_hooks_or_overrides
+from regard.fast.eligibility import TRANSFORMER_MODULES, has_hooks_or_overrides, is_cpu_model
 from regard.fast.gemm import batched_matmul
 from regard.models.base import Decoder, Encoded, log_probs
 from regard.models.vaswani2017 import TransformerDecoder
@@ -102,23 +102,17 @@ MAX_SHARED_BEAM = 16  # larger beams have one group per row
 
 
 def make_cached_decoder(decoder: Decoder) -> Decoder | KVCachedDecoder:
-    """Return a decoder with a KV cache if it is supported, else the decoder itself."""
-    return KVCachedDecoder(decoder) if isinstance(decoder, TransformerDecoder) and is_supported(decoder) else decoder
-
-
-def is_supported(decoder: TransformerDecoder) -> bool:
-    """Return whether this is an unmodified Transformer decoder with its weights on a CPU, in one dtype."""
+    """Return a decoder with a KV cache for an unmodified Transformer on a CPU in one dtype, else the decoder itself."""
+    if type(decoder) is not TransformerDecoder:
+        return decoder
     modules, weights = list(decoder.layers.modules()), list(decoder.parameters())
-    is_stock = type(decoder) is TransformerDecoder and {type(tensor) for tensor in modules} <= TRANSFORMER_MODULES
-    is_on_cpu = all(type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights)
-    capacity = {weight.dtype for weight in weights} in ({torch.float32}, {torch.float64})
-    return (
-        is_stock
+    is_supported = (
+        {type(module) for module in modules} <= TRANSFORMER_MODULES
+        and len({(weight.dtype, weight.device) for weight in weights}) == 1
+        and is_cpu_model(weights)
         and not has_hooks_or_overrides(decoder, *modules)
-        and is_on_cpu
-        and capacity
-        and not torch.is_autocast_enabled("cpu")
     )
+    return KVCachedDecoder(decoder) if is_supported else decoder
 
 
 class KVState(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -19,12 +18,11 @@ from regard.fast.cuda_graphs.buckets import bucket_length
 from regard.fast.cuda_graphs.cache import LossGraphCache
 from regard.fast.cuda_graphs.function import use_detached_parameters
 from regard.fast.eligibility import (
-    EMBEDDING_MODULES,
-    TRANSFORMER_MODULES,
     HookMonitor,
     ModelFingerprint,
     compute_dtype,
     dropout_rate,
+    find_transformer_obstacle,
     is_cpu_model,
 )
 from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch
@@ -44,15 +42,6 @@ from regard.models.vaswani2017 import (
 from regard.nn import MultiHeadAttention
 from regard.special_tokens import EOS
 
-OUTER_MODULES: dict[str, type[nn.Module]] = {
-    "": Seq2Seq,
-    "encoder": TransformerEncoder,
-    "decoder": TransformerDecoder,
-    "encoder.embedding": TransformerEmbedding,
-    "decoder.embedding": TransformerEmbedding,
-}
-REPLACED_MODULES = TRANSFORMER_MODULES | EMBEDDING_MODULES | {TransformerEncoder, TransformerDecoder}
-
 
 def is_supported(model: Seq2Seq) -> bool:
     """Return whether the packed loss supports this model."""
@@ -64,16 +53,9 @@ def find_obstacle(model: Seq2Seq) -> str | None:
 
     Embeddings are called with one token per row, so they must be position-wise, as regard's own are.
     """
-    for path, kind in OUTER_MODULES.items():
-        part = model.get_submodule(path)
-        if type(part) is not kind:
-            return f"{path or 'the model'} is of class {type(part).__name__}"
-    parts = dict(chain(*(model.get_submodule(side).named_modules(prefix=side) for side in ("encoder", "decoder"))))
-    unknown = next((path for path, part in parts.items() if type(part) not in REPLACED_MODULES), None)
-    if unknown is not None:
-        return f"{unknown} is of class {type(parts[unknown]).__name__}"
-    if len({part.is_pre_norm for part in parts.values() if isinstance(part, Residual)}) > 1:
-        return "it has both pre-norm and post-norm layers"
+    obstacle = find_transformer_obstacle(model)
+    if obstacle is not None:
+        return obstacle
     if model.get_submodule("decoder.output").bias is not None:
         return "decoder.output has a bias"
     criterion = type(model.criterion)
