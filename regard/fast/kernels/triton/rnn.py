@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
@@ -18,16 +19,8 @@ from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMSte
 
 MAX_BLOCK = 512  # numbers of a row per program
 TILE_SIZE = 16384  # keys or values that are read at once
-UNALIGNED = (
-    "keep_mask",
-    "real",
-    "weights",
-    "d_weights",
-    "d_scores",
-    "centre",
-    "d_centre",
-    "lengths",
-)  # may start at any address
+# Arguments that may start at any address.
+UNALIGNED = frozenset(["keep_mask", "real", "weights", "d_weights", "d_scores", "centre", "d_centre", "lengths"])
 
 
 def shape_agnostic_jit(function):
@@ -119,9 +112,8 @@ def score_rows(
         at = start + tl.arange(0, BLOCK)
         inside = at < SIZE
         q = tl.load(vector + at, inside, 0.0).to(tl.float32)
-        k = tl.load(rows + position[:, None] * SIZE + at[None, :], is_real[:, None] & inside[None, :], 0.0).to(
-            tl.float32
-        )
+        mask = is_real[:, None] & inside[None, :]
+        k = tl.load(rows + position[:, None] * SIZE + at[None, :], mask, 0.0).to(tl.float32)
         if CONCAT:
             sums += tanh(q[None, :] + k) * tl.load(v + at, inside, 0.0).to(tl.float32)[None, :]
         else:
@@ -290,22 +282,13 @@ class TritonStepOps(StepOps):
     def lstm_gates(self, step: LSTMStep, h: Tensor, above: Tensor) -> None:
         """See `StepOps`."""
         pre, c, after, keep_mask, scale = step
-        rows, size = c.shape
-        tensors = (pre, c, after, h, above, _as_uint8(keep_mask, c))
-        (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-        lstm_gates_fwd[grid](
-            *tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block
-        )
+        _launch_elementwise(lstm_gates_fwd, (pre, c, after, h, above, _as_uint8(keep_mask, c)), c, keep_mask, scale)
 
     def lstm_gates_backward(self, step: LSTMStep, d_above: Tensor, d_h: Tensor, d_c: Tensor, d_pre: Tensor) -> None:
         """See `StepOps`."""
         pre, c, after, keep_mask, scale = step
-        rows, size = c.shape
         tensors = (pre, c, after, d_above, _as_uint8(keep_mask, c), d_h, d_c, d_pre)
-        (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-        lstm_gates_bwd[grid](
-            *tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block
-        )
+        _launch_elementwise(lstm_gates_bwd, tensors, c, keep_mask, scale)
 
     def attention(self, step: AttentionStep, query: Tensor, context: Tensor) -> None:
         """See `StepOps`."""
@@ -326,10 +309,8 @@ class TritonStepOps(StepOps):
         d_context, d_weights, d_query, d_scores, d_all, d_center = grads
         (rows, source, size), width = keys.shape, values.shape[2]
         p, d_p = (weights, weights) if center is None or d_center is None else (center, d_center)
-        (block_positions, block), (unit, steps) = (
-            tile_shape(source, max(size, width)),
-            _row_strides((d_context, d_query, d_all)),
-        )
+        block_positions, block = tile_shape(source, max(size, width))
+        unit, steps = _row_strides((d_context, d_query, d_all))
         attention_bwd[rows,](
             d_context, d_query, d_all, keys, values, d_weights, weights, d_scores, p, d_p,
             *steps, d_weights.stride(0), weights.stride(0), d_scores.stride(0), p.stride(0), d_p.stride(0), source,
@@ -359,19 +340,23 @@ class TritonStepOps(StepOps):
 
     def attentional_tanh(self, z: Tensor, out: Tensor, fed: Tensor, keep_mask: Tensor | None, scale: float) -> None:
         """See `StepOps`."""
-        rows, size = z.shape
-        tensors = (z, out, fed, _as_uint8(keep_mask, z))
-        (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-        tanh_fwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block)
+        _launch_elementwise(tanh_fwd, (z, out, fed, _as_uint8(keep_mask, z)), z, keep_mask, scale)
 
     def attentional_tanh_backward(
         self, d_out: Tensor, out: Tensor, d_fed: Tensor, keep_mask: Tensor | None, scale: float, d_z: Tensor
     ) -> None:
         """See `StepOps`."""
-        rows, size = d_z.shape
         tensors = (d_out, out, d_fed, _as_uint8(keep_mask, d_z), d_z)
-        (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-        tanh_bwd[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block)
+        _launch_elementwise(tanh_bwd, tensors, d_z, keep_mask, scale)
+
+
+def _launch_elementwise(
+    kernel: Any, tensors: Sequence[Tensor], like: Tensor, keep_mask: Tensor | None, scale: float
+) -> None:
+    """Run a kernel on parts of rows of the size of `like`, with the row strides of its tensors."""
+    rows, size = like.shape
+    (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
+    kernel[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block)
 
 
 def _as_uint8(keep_mask: Tensor | None, other: Tensor) -> Tensor:
