@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.fast.decoding.kv_cache import additive_mask
+from regard.fast.decoding.kv_cache import additive_mask, run_decoder_layers, split_heads
 from regard.fast.eligibility import TRANSFORMER_MODULES
 from regard.models import Seq2Seq, decoder_state
-from regard.models.base import Decoder, Encoded, log_probs
+from regard.models.base import Decoder, Encoded
 from regard.models.vaswani2017 import TransformerDecoder
-from regard.nn import Attended, Memory, MultiHeadAttention
+from regard.nn import Attended, Memory
 
 ENCODER, STEP = "encoder.onnx", "step.onnx"
 SHARED = "sources"  # name of the first dimension of tensors that hypotheses of a source share
@@ -119,29 +119,22 @@ class HeadMajorDecoder(Decoder):
 
     def step(self, state: HeadMajorState, tokens: Tensor) -> tuple[Tensor, HeadMajorState, Attended]:
         """Take one step: tokens (B,) -> log-probabilities (B, V)."""
-        decoder, mask = self.decoder, state.source[0].mask
-        x = decoder.embedding(tokens[:, None], state.step)  # (B, 1, size)
-        past_mask, source_mask = _past_mask(state, tokens.shape[0]), additive_mask(mask[:, None, None], x.dtype)
-        has_source = mask.any(1)[:, None, None]  # empty sources have a context of zeros
-        new_past, attended_by_layer = [], []
-        for layer, source, past_kv in zip(decoder.decoder_layers(), state.source, state.past, strict=True):
-            values_found, past = _self_attend(
-                layer.attention, layer.around_attention.sublayer_input(x), past_kv, past_mask
-            )
-            x = layer.around_attention.add_residual(x, values_found)
-            q = layer.around_cross_attention.sublayer_input(x)
-            values_found, weights = _cross_attend(
-                layer.cross_attention, q.reshape(mask.shape[0], -1, q.shape[2]), source, source_mask
-            )
-            attended_by_layer.append(Attended((values_found * has_source).reshape(q.shape), weights))
-            x = layer.around_cross_attention.add_residual(x, attended_by_layer[-1].context)
-            x = layer.around_feedforward.add_residual(x, layer.feedforward(layer.around_feedforward.sublayer_input(x)))
-            new_past.append(past)
-        (context, weights, *_), head = attended_by_layer[decoder.alignment_head.layer], decoder.alignment_head.head
-        alignment = (weights.mean(1) if head is None else weights[:, head]) * has_source
-        after = HeadMajorState(state.source, new_past, state.step + 1)
-        attended = Attended(context, alignment.reshape(x.shape[0], 1, -1))
-        return log_probs(decoder.output(decoder.norm(x))[:, 0]), after, attended
+        mask, past, heads = state.source[0].mask, list[PastKV](), self.decoder.decoder_layers()[0].attention.heads
+        past_mask = _past_mask(state, tokens.shape[0])
+        source_mask = additive_mask(mask[:, None, None], past_mask.dtype)
+
+        def attend_past(index: int, projected: Tensor) -> Tensor:
+            q, k, v = split_heads(projected, 3, tokens.shape[0], heads)
+            keys, values = state.past[index]
+            past.append(PastKV(torch.cat((keys, k), 2), torch.cat((values, v), 2)))
+            return _attend(q, *past[index], past_mask)[0]
+
+        def attend_source(index: int, projected: Tensor) -> tuple[Tensor, Tensor]:
+            [q] = split_heads(projected, 1, mask.shape[0], heads)
+            return _attend(q, state.source[index].keys, state.source[index].values, source_mask)
+
+        found, attended = run_decoder_layers(self.decoder, tokens, state.step, mask.any(1), attend_past, attend_source)
+        return found, HeadMajorState(state.source, past, state.step + 1), attended
 
     def concat_states(self, first: HeadMajorState, second: HeadMajorState) -> HeadMajorState:
         """Concatenate two states: padding goes behind shorter sources, and before shorter targets."""
@@ -160,35 +153,14 @@ class HeadMajorDecoder(Decoder):
         return HeadMajorState(sources, past, state.step)
 
 
-def _self_attend(attention: MultiHeadAttention, y: Tensor, past: PastKV, mask: Tensor) -> tuple[Tensor, PastKV]:
-    """Attend with the newest tokens y (B, 1, size) to all positions so far."""
-    projected = F.linear(y, attention.in_proj_weight, attention.in_proj_bias)
-    q, k, v = (attention.split_heads(part) for part in projected.chunk(3, -1))
-    past = PastKV(torch.cat((past.keys, k), 2), torch.cat((past.values, v), 2))
-    context, _ = _attend(q, past.keys, past.values, mask)
-    return attention.out_proj(context), past
-
-
-def _cross_attend(attention: MultiHeadAttention, y: Tensor, source: Memory, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Attend with y (A, T, size), the rows of each source, to the source.
-
-    Returns:
-        contexts and weights (A, heads, T, S).
-    """
-    size = attention.size
-    q = attention.split_heads(F.linear(y, attention.in_proj_weight[:size], attention.in_proj_bias[:size]))
-    found, weights = _attend(q, source.keys, source.values, mask)
-    return attention.out_proj(found), weights
-
-
 def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Attend with queries (A, heads, T, d_k) over keys and values (A, heads, S, d_k).
 
     Returns:
-        contexts (A, T, size) and weights (A, heads, T, S).
+        contexts (A·T, size) and weights (A, heads, T, S).
     """
     weights = (q @ keys.transpose(2, 3) * (1 / math.sqrt(q.shape[3])) + mask).softmax(-1)
-    return (weights @ values).transpose(1, 2).flatten(2), weights
+    return (weights @ values).transpose(1, 2).flatten(2).flatten(0, 1), weights
 
 
 def _past_mask(state: HeadMajorState, rows: int) -> Tensor:

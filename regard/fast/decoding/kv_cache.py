@@ -8,7 +8,7 @@ beam share one matrix product, as in cross-attention.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -152,29 +152,24 @@ class KVCachedDecoder:
 
     def step(self, state: KVState, tokens: Tensor) -> tuple[Tensor, KVState, Attended]:
         """Take one step: tokens (B,) -> log-probabilities (B, V)."""
-        decoder, position, state = self.decoder, state.table.shape[1], self._append_slot(state)
-        cache = state.cache
-        word_mask, source_mask = self._masks(state)
-        has_source = state.mask.any(1)
-        empty = None if has_source.all() else ~has_source
-        x = decoder.embedding(tokens[:, None], state.step)[:, 0]
-        attended = []
-        for number, layer in enumerate(self.layers):
-            q, k, v = _project_heads(layer.attention, layer.around_attention.sublayer_input(x), 3, cache.groups)
-            values_found, _ = _attend(q, *cache.append(number, position, k, v), word_mask)
-            x = layer.around_attention.add_residual(x, layer.attention.out_proj(values_found))
-            [q] = _project_heads(
-                layer.cross_attention, layer.around_cross_attention.sublayer_input(x), 1, len(state.mask)
-            )
-            values_found, weights = _attend(q, state.keys[number], state.values[number], source_mask)
-            attended.append(_zero_empty_sources(layer.cross_attention.out_proj(values_found), weights, empty))
-            x = layer.around_cross_attention.add_residual(x, attended[-1].context)
-            x = layer.around_feedforward.add_residual(x, layer.feedforward(layer.around_feedforward.sublayer_input(x)))
-        context, weights, *_ = attended[decoder.alignment_head.layer]
-        head = decoder.alignment_head.head
-        alignment = (weights.mean(1) if head is None else weights[:, head]).reshape(len(tokens), 1, -1)
-        after = state._replace(step=state.step + 1)
-        return log_probs(decoder.output(decoder.norm(x))), after, Attended(context[:, None], alignment)
+        position, state = state.table.shape[1], self._append_slot(state)
+        cache, (word_mask, source_mask), has_source = state.cache, self._masks(state), state.mask.any(1)
+
+        def attend_past(index: int, projected: Tensor) -> Tensor:
+            q, k, v = self._split_heads(projected, 3, cache.groups)
+            return _attend(q, *cache.append(index, position, k, v), word_mask)[0]
+
+        def attend_source(index: int, projected: Tensor) -> tuple[Tensor, Tensor]:
+            [q] = self._split_heads(projected, 1, len(state.mask))
+            return _attend(q, state.keys[index], state.values[index], source_mask)
+
+        found, attended = run_decoder_layers(
+            self.decoder, tokens, state.step, None if has_source.all() else has_source, attend_past, attend_source
+        )
+        return found, state._replace(step=state.step + 1), attended
+
+    def _split_heads(self, projected: Tensor, parts: int, groups: int) -> Tensor:
+        return split_heads(projected, parts, groups, self.layers[0].attention.heads)
 
     def _append_slot(self, state: KVState) -> KVState:
         """Make room for the next position, which each row writes to its own slot."""
@@ -245,13 +240,50 @@ class KVCachedDecoder:
         return KVState(keys, values, mask, cache, table, state.step)
 
 
-def _project_heads(attention: MultiHeadAttention, x: Tensor, tensors: int, groups: int) -> Tensor:
-    """Project x (B, size) to the first of queries, keys and values: (parts, groups, heads, B/groups, d_k)."""
-    size = tensors * attention.size
-    projected = F.linear(x, attention.in_proj_weight[:size], attention.in_proj_bias[:size])
-    return projected.view(groups, -1, tensors, attention.heads, attention.size // attention.heads).permute(
-        2, 0, 3, 1, 4
-    )
+def run_decoder_layers(
+    decoder: TransformerDecoder,
+    tokens: Tensor,
+    step: int | Tensor,
+    has_source: Tensor | None,
+    attend_past: Callable[[int, Tensor], Tensor],
+    attend_source: Callable[[int, Tensor], tuple[Tensor, Tensor]],
+) -> tuple[Tensor, Attended]:
+    """Feed tokens (B,) at position `step` to a decoder: log-probabilities (B, V) and the attention of its head.
+
+    Args:
+        has_source: (A,), False for empty sources, whose contexts and weights are zero; None: there is none.
+        attend_past: returns contexts (B, size), given a layer's index and queries, keys and values (B, 3·size).
+        attend_source: returns contexts (B, size) and weights (A, heads, T, S), given queries (B, size).
+    """
+    x = decoder.embedding(tokens[:, None], step)[:, 0]
+    attended = []
+    for index, layer in enumerate(decoder.decoder_layers()):
+        projected = _project(layer.attention, layer.around_attention.sublayer_input(x), 3)
+        x = layer.around_attention.add_residual(x, layer.attention.out_proj(attend_past(index, projected)))
+        projected = _project(layer.cross_attention, layer.around_cross_attention.sublayer_input(x), 1)
+        context, weights = attend_source(index, projected)
+        context = layer.cross_attention.out_proj(context)
+        if has_source is not None:
+            context = (context.view(has_source.shape[0], -1, x.shape[1]) * has_source[:, None, None]).view(x.shape)
+            weights = weights * has_source[:, None, None, None]
+        attended.append((context, weights))
+        x = layer.around_cross_attention.add_residual(x, context)
+        x = layer.around_feedforward.add_residual(x, layer.feedforward(layer.around_feedforward.sublayer_input(x)))
+    (context, weights), head = attended[decoder.alignment_head.layer], decoder.alignment_head.head
+    alignment = (weights.mean(1) if head is None else weights[:, head]).reshape(x.shape[0], 1, -1)
+    return log_probs(decoder.output(decoder.norm(x))), Attended(context[:, None], alignment)
+
+
+def _project(attention: MultiHeadAttention, x: Tensor, parts: int) -> Tensor:
+    """Project x (B, size) to the first of queries, keys and values: (B, parts·size)."""
+    rows = parts * attention.size
+    return F.linear(x, attention.in_proj_weight[:rows], attention.in_proj_bias[:rows])
+
+
+def split_heads(projected: Tensor, parts: int, groups: int, heads: int) -> Tensor:
+    """Split projections (B, parts·size) of the rows of some groups: (parts, groups, heads, B/groups, d_k)."""
+    size = projected.shape[1] // parts // heads
+    return projected.view(groups, -1, parts, heads, size).permute(2, 0, 3, 1, 4)
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -265,14 +297,6 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> tup
     weights = (scores if mask is None else scores.add_(mask)).softmax(-1)
     values_found = batched_matmul(weights.flatten(0, 1), values.flatten(0, 1)).view(A, heads, T, d_k)
     return values_found.transpose(1, 2).reshape(A * T, -1), weights
-
-
-def _zero_empty_sources(context: Tensor, weights: Tensor, empty: Tensor | None) -> Attended:
-    """Replace context (B, size) and weights (A, heads, ·, S) of empty sources by zeros."""
-    if empty is None:
-        return Attended(context, weights)
-    rows = empty.repeat_interleave(len(context) // len(empty))
-    return Attended(context.masked_fill(rows[:, None], 0.0), weights.masked_fill(empty[:, None, None, None], 0.0))
 
 
 def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
