@@ -122,12 +122,9 @@ class Int8Transformer:
         assert isinstance(decoder, TransformerDecoder)
         source, target = encoder.embedding.words.weight, decoder.embedding.words.weight
         batch = source.detach().clone()
-        self.embedding_table, self.kernels, self.weights = (
-            EmbeddingTable(batch, encoder.embedding),
-            kernels,
-            WeightArena(kernels),
-        )
-        self.stack = self.weights.encoder(encoder)
+        self.embedding_table, self.kernels = EmbeddingTable(batch, encoder.embedding), kernels
+        self.weights = WeightArena(kernels)
+        self.stack = self.weights.stack(encoder)
         self.memory = self.weights.memory(decoder.decoder_layers())
         target_table = EmbeddingTable(batch if target is source else target.detach().clone(), decoder.embedding)
         self.decoder = Int8Decoder(decoder, target_table, kernels)
@@ -143,18 +140,16 @@ class Int8Transformer:
         mask, decoder = prefix_mask(lengths, source.shape[1]), self.decoder.stack
         ids, batch, (rows, places) = source.long().contiguous(), mask.sum(1), mask.shape
         positions = self.embedding_table.position_table(places)
-        source_kv = torch.zeros(
-            decoder.count, rows, decoder.heads, places, 2 * decoder.size // decoder.heads, dtype=torch.float32
-        )
+        pair = 2 * decoder.size // decoder.heads
+        source_kv = torch.zeros(decoder.count, rows, decoder.heads, places, pair, dtype=torch.float32)
         workspace = torch.empty(self.kernels.int8_encode_workspace(self.stack, places), dtype=torch.uint8)
         is_valid = self.kernels.int8_encode(
             *(self.stack, self.embedding_table.as_struct(positions), ids.data_ptr(), batch.data_ptr(), rows, places),
             *(self.memory, decoder.count, decoder.heads, source_kv.data_ptr(), workspace.data_ptr()),
         )
         _check_ids(is_valid, source, self.embedding_table)
-        empty_keys = source_kv.new_empty(
-            decoder.count, rows, decoder.heads, 0, places
-        )  # keys are interleaved with values
+        # Keys are interleaved with values.
+        empty_keys = source_kv.new_empty(decoder.count, rows, decoder.heads, 0, places)
         empty_cache = BeamKVCache(empty_keys[..., :0, None], source_kv[..., :0, None, :], 0)
         return KVState(empty_keys, source_kv, mask, empty_cache, torch.empty(rows, 0, dtype=torch.long), 0)
 
@@ -174,7 +169,7 @@ class Int8Decoder(KVCachedDecoder):
         super().__init__(decoder)
         self.alignment_head, self.embedding_table, self.kernels = decoder.alignment_head, embedding_table, kernels
         self.weights, self.output_arena = WeightArena(kernels), WeightArena(kernels)
-        self.stack = self.weights.decoder(decoder)
+        self.stack = self.weights.stack(decoder)
         self.output_matrix = quantize_matrix(decoder.output.weight.detach(), decoder.output.bias)
         self.output = self.output_arena.product(self.output_matrix)
         self.words: Tensor | None = None  # ids of the tokens if the vocabulary is restricted
@@ -246,40 +241,42 @@ class GreedySearch:
             *(rows, rows, None, rows, places, self.source_kv.data_ptr(), self.mask.data_ptr()),
             *(rows, 1, 0, 0, None, None),
         )
-        self.limits, self.forbidden = torch.tensor(request.max_lengths), torch.tensor((PAD, BOS))
+        self.max_lengths, self.forbidden = torch.tensor(request.max_lengths), torch.tensor((PAD, BOS))
+        self.limits = SearchLimitsStruct(
+            *(request.min_length, self.max_lengths.data_ptr(), EOS, self.forbidden.data_ptr(), len(self.forbidden)),
+            _pointer_or_none(decoder.words),
+        )
         self.rows = torch.stack((torch.arange(rows), torch.full((rows,), BOS), *torch.zeros(2, rows, dtype=torch.long)))
         self.log_probs = torch.zeros(rows, dtype=torch.float32)
         self.logits = torch.empty(rows, decoder.output.out_features, dtype=torch.float32)
-        self.trace = SearchTrace(rows, 1)
 
     def run(self) -> list[list[Hypothesis]]:
         """Return the hypothesis of each source."""
+        trace = SearchTrace(self.batch.rows, 1)
         while self.batch.num_active:
-            self._run_chunk()
-        self.trace.done = self.rows[3].int().numpy()
-        return find_best_hypotheses(self.trace, self.request)
+            trace.add_steps(np.arange(self.batch.rows), *self._run_chunk())
+        trace.done = self.rows[3].int().numpy()
+        return find_best_hypotheses(trace, self.request)
 
-    def _run_chunk(self) -> None:
-        """Take some steps of the open hypotheses."""
-        decoder, rows, last = self.decoder, self.batch.rows, self.batch.num_written + GREEDY_CHUNK
-        self._grow_cache(last)
+    def _run_chunk(self) -> tuple[list[Any], Any]:
+        """Take some steps of the open hypotheses; return their choices and attention for a trace."""
+        decoder, rows, before = self.decoder, self.batch.rows, self.batch.num_written
+        self._grow_cache(before + GREEDY_CHUNK)
         tokens = torch.zeros(GREEDY_CHUNK, rows, dtype=torch.long)
         log_probs = torch.zeros(GREEDY_CHUNK, rows, dtype=torch.float32)
         shape = GREEDY_CHUNK, rows, self.batch.source_length
         attention = torch.empty(shape, dtype=torch.float32) if self.request.attention else None
-        positions, workspace = decoder._step_buffers(self.batch, last)
+        positions, workspace = decoder._step_buffers(self.batch, before + GREEDY_CHUNK)
         row_ids, token_ids, token_positions, done = (part.data_ptr() for part in self.rows)
         active_rows = ActiveRowsStruct(row_ids, token_ids, token_positions, self.log_probs.data_ptr(), done)
         outputs = StepOutputStruct(*map(_pointer_or_none, (tokens, log_probs, attention, self.logits)))
-        before, limits = self.batch.num_written, self._make_limits()
         decoder.kernels.int8_greedy(
             *decoder._step_arguments(self.batch, positions),
-            *(byref(limits), active_rows, outputs, GREEDY_CHUNK, workspace.data_ptr()),
+            *(byref(self.limits), active_rows, outputs, GREEDY_CHUNK, workspace.data_ptr()),
         )
         steps = self.batch.num_written - before
         chosen = [part[:steps, :, None].numpy() for part in (log_probs, torch.zeros_like(tokens), tokens)]
-        weights = None if attention is None else attention[:steps, :, None].numpy()
-        self.trace.add_steps(np.arange(rows), chosen, weights)
+        return chosen, None if attention is None else attention[:steps, :, None].numpy()
 
     def _grow_cache(self, positions: int) -> None:
         """Enlarge the KV cache for so many positions."""
@@ -289,12 +286,6 @@ class GreedySearch:
         larger = torch.empty(layers, rows, heads, max(positions, 2 * size), pair, dtype=torch.float32)
         larger[:, :, :, :size] = self.past
         self.past, self.batch.positions, self.batch.kv_cache = larger, larger.shape[3], larger.data_ptr()
-
-    def _make_limits(self) -> SearchLimitsStruct:
-        forbidden = self.forbidden.data_ptr(), len(self.forbidden)
-        return SearchLimitsStruct(
-            self.request.min_length, self.limits.data_ptr(), EOS, *forbidden, _pointer_or_none(self.decoder.words)
-        )
 
 
 def _pointer_or_none(part: Tensor | None) -> int | None:

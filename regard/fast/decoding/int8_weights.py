@@ -188,12 +188,12 @@ class WeightArena:
         assert isinstance(norm, nn.LayerNorm)
         return LayerNormStruct(self.pin(norm.weight), self.pin(norm.bias), norm.eps)
 
-    def encoder_layer(self, layer: EncoderLayer | DecoderLayer) -> LayerStruct:
-        """Return self-attention and feed-forward network, which both kinds of layers have."""
+    def layer(self, layer: EncoderLayer | DecoderLayer) -> LayerStruct:
+        """Return a layer; that of a decoder has cross-attention."""
         inner, _, outer = layer.feedforward
         assert isinstance(inner, nn.Linear)
         assert isinstance(outer, nn.Linear)
-        return LayerStruct(
+        made = LayerStruct(
             around_attention=self.norm(layer.around_attention.norm),
             around_feedforward=self.norm(layer.around_feedforward.norm),
             attention=self._projection(layer.attention, 0, 3),
@@ -201,30 +201,18 @@ class WeightArena:
             inner=self.linear(inner),
             outer=self.linear(outer),
         )
-
-    def decoder_layer(self, layer: DecoderLayer) -> LayerStruct:
-        """Return a decoder layer, with cross-attention."""
-        made = self.encoder_layer(layer)
-        made.around_cross = self.norm(layer.around_cross_attention.norm)
-        made.cross = self._projection(layer.cross_attention, 0, 1)
-        made.cross_out = self.linear(layer.cross_attention.out_proj)
+        if isinstance(layer, DecoderLayer):
+            made.around_cross = self.norm(layer.around_cross_attention.norm)
+            made.cross = self._projection(layer.cross_attention, 0, 1)
+            made.cross_out = self.linear(layer.cross_attention.out_proj)
         return made
 
-    def encoder(self, encoder: TransformerEncoder) -> StackStruct:
-        """Return all layers of an encoder."""
-        layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
-        return self.stack(list(map(self.encoder_layer, layers)), layers[0], encoder.norm)
-
-    def decoder(self, decoder: TransformerDecoder) -> StackStruct:
-        """Return all layers of a decoder."""
-        layers = decoder.decoder_layers()
-        return self.stack(list(map(self.decoder_layer, layers)), layers[0], decoder.norm)
-
-    def stack(self, made: list[LayerStruct], first: EncoderLayer | DecoderLayer, last: nn.Module) -> StackStruct:
-        """Return uniform layers, and the final norm if there is one."""
-        end = self.array(LayerNormStruct, [self.norm(last)]) if isinstance(last, nn.LayerNorm) else None
-        post = not first.around_attention.is_pre_norm
-        widest = max(layer.inner.out_features for layer in made)
+    def stack(self, part: TransformerEncoder | TransformerDecoder) -> StackStruct:
+        """Return the uniform layers of an encoder or decoder, and the final norm if there is one."""
+        layers: list[Any] = list(part.layers)
+        made, first = list(map(self.layer, layers)), layers[0]
+        end = self.array(LayerNormStruct, [self.norm(part.norm)]) if isinstance(part.norm, nn.LayerNorm) else None
+        post, widest = not first.around_attention.is_pre_norm, max(layer.inner.out_features for layer in made)
         size, heads = first.attention.size, first.attention.heads
         return StackStruct(self.array(LayerStruct, made), len(made), size, heads, widest, post, end)
 

@@ -10,7 +10,6 @@ operations before it have written, so that nothing is concatenated within the lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -29,88 +28,6 @@ from regard.fast.training.step_ops import (
     apply_dropout,
     select_step_ops,
 )
-
-
-class GlobalCenters:
-    """Interface of window centres p_t; global attention has none."""
-
-    saved: Sequence[Tensor] = ()  # tensors for the backward pass
-
-    def update(self, t: int, h: Tensor) -> None:
-        """Compute p_t from h_t (B, H)."""
-
-    def get_center(self, t: int) -> Tensor | None:
-        """Return p_t (B,), or None."""
-        return None
-
-    def center_grad_buffer(self, t: int) -> Tensor | None:
-        """Return the buffer for the gradient of p_t, or None."""
-        return None
-
-    def backward(self, t: int, d_h: Tensor) -> None:
-        """Add the gradient through p_t to that of h_t."""
-
-    def input_grads(self, h: Tensor) -> list[Tensor | None]:
-        """Return the gradients of the inputs after all steps, given h (B, T, H)."""
-        return []
-
-
-class MonotonicCenters(GlobalCenters):
-    """local-m: all p_t are given."""
-
-    def __init__(self, p: Tensor) -> None:
-        self.p = p  # (B, T)
-
-    def get_center(self, t: int) -> Tensor:
-        """Return p_t."""
-        return self.p[:, t]
-
-    def input_grads(self, h: Tensor) -> list[Tensor | None]:
-        """Return None for the given centres."""
-        return [None]
-
-
-class PredictiveCenters(MonotonicCenters):
-    """local-p: p_t = S·σ(v_pᵀ tanh(u_t)) with u_t = W_p h_t (Luong 2015, eq. 9), at least in fp32."""
-
-    def __init__(
-        self,
-        steps: StepOps,
-        center_inputs: Sequence[Tensor],  # S (B,), W_p (P, H) and v_p (P,)
-        saved: Sequence[Tensor],  # buffers for p (B, T) and u (B, T, P)
-        grads: Sequence[Tensor],  # in the backward pass: buffers for their gradients
-    ) -> None:
-        super().__init__(saved[0])
-        self.steps, self.saved, self.u, self.grads = steps, saved, saved[1], grads
-        self.S, self.W_p, self.v_p = center_inputs
-
-    @cached_property
-    def weight_t(self) -> Tensor:
-        """W_pᵀ, used by the forward pass only."""
-        weight: Tensor = TORCH_GEMM.prepack(self.W_p.t())
-        return weight
-
-    def update(self, t: int, h: Tensor) -> None:
-        """Compute equation 9."""
-        torch.mm(h.to(self.W_p.dtype), self.weight_t, out=self.u[:, t])
-        self.steps.predict_center(self.u[:, t], self.v_p, self.S, self.p[:, t])
-
-    def center_grad_buffer(self, t: int) -> Tensor:
-        """Return the buffer for the gradient of p_t."""
-        return self.grads[0][:, t]
-
-    def backward(self, t: int, d_h: Tensor) -> None:
-        """Backpropagate through σ, tanh and W_p."""
-        d_p, d_u = (grad[:, t] for grad in self.grads)
-        self.steps.predict_center_backward(d_p, self.p[:, t], self.S, self.u[:, t], self.v_p, d_u)
-        d_h.addmm_(d_u, self.W_p)
-
-    def input_grads(self, h: Tensor) -> list[Tensor | None]:
-        """Return the gradients of W_p and v_p, from all steps at once."""
-        d_p, d_u = self.grads
-        d_W = d_u.flatten(0, 1).t() @ h.flatten(0, 1).to(self.W_p.dtype)
-        d_logits = d_p * self.p * (1 - self.p / self.S.clamp(min=1)[:, None])
-        return [None, d_W, d_logits.flatten() @ self.u.tanh().flatten(0, 1)]
 
 
 class LayerWeights(NamedTuple):
@@ -191,17 +108,6 @@ def _restore_inputs(config: LoopConfig, tensors: Sequence[Tensor]) -> LoopInputs
     return LoopInputs(words, attentional, keys, values, mask, W_w, W_c, layers, centers, [*remaining])
 
 
-def _make_centers(
-    config: LoopConfig, inputs: LoopInputs, steps: StepOps, saved: Sequence[Tensor] = ()
-) -> GlobalCenters:
-    if config.window.sigma:
-        (B, T, _), W_p = inputs.words.shape, inputs.center_inputs[1]
-        grads = [torch.empty_like(one) for one in saved]
-        saved = saved or (W_p.new_empty(B, T), W_p.new_empty(B, T, len(W_p)))
-        return PredictiveCenters(steps, inputs.center_inputs, saved, grads)
-    return MonotonicCenters(*inputs.center_inputs) if config.window.radius else GlobalCenters()
-
-
 class InputFeedingFunction(torch.autograd.Function):
     """The loop as an autograd function.
 
@@ -240,16 +146,20 @@ class InputFeedingFunction(torch.autograd.Function):
 
 
 class _Loop:
-    """The loop over one batch; each pass sets its activations and window centres."""
+    """The loop over one batch; each pass sets its activations.
+
+    The window centres p_t of local-m are given. Those of local-p are p_t = S·σ(v_pᵀ tanh(u_t)) with u_t = W_p h_t
+    (Luong 2015, eq. 9), at least in fp32.
+    """
 
     activations: SavedActivations
-    centers: GlobalCenters
 
     def __init__(self, config: LoopConfig, tensors: Sequence[Tensor]) -> None:
         self.config, self.gemm, self.inputs = config, config.gemm, _restore_inputs(config, tensors)
         self.steps: StepOps = self.gemm.elementwise or select_step_ops(self.inputs.words, self.inputs.mask.shape[1])
         self.T, self.F, self.V = self.inputs.words.shape[1], self.inputs.W_c.shape[0], self.inputs.values.shape[2]
         self.H = self.inputs.layers[0].h.shape[1]
+        self.predicts_centers = bool(config.window.sigma)
 
     def forward(self) -> SavedActivations:
         """Run all steps."""
@@ -262,8 +172,12 @@ class _Loop:
         c = [words.new_empty(B, T, H, dtype=wide) for _ in range(L)]
         context_and_h, out, z = words.new_empty(B, T, V + H), words.new_empty(B, T, F), words.new_empty(B, F)
         weights = words.new_empty(B, T, inputs.mask.shape[1], dtype=wide)
-        self.centers, W_c = _make_centers(self.config, inputs, steps), gemm.prepack(inputs.W_c.t())
-        self.activations = SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, self.centers.saved)
+        centers = []
+        if self.predicts_centers:
+            S, W_p, v_p = inputs.center_inputs
+            W_p_t, centers = TORCH_GEMM.prepack(W_p.t()), [W_p.new_empty(B, T), W_p.new_empty(B, T, len(W_p))]
+        self.activations = SavedActivations(pre, c, layer_inputs, context_and_h, out, weights, centers)
+        W_c = gemm.prepack(inputs.W_c.t())
         W = [gemm.prepack(layer.W.t()) for layer in layers]
         layer_inputs[0][:, 0, :F] = apply_dropout(inputs.attentional, *self._dropout_at(0, 0))
         for layer, layer_input in zip(layers, layer_inputs, strict=True):
@@ -278,7 +192,10 @@ class _Loop:
                 gemm.add_mm(pre[number][:, t], layer_inputs[number][:, t], W[number])
                 steps.lstm_gates(self._lstm_step(number, t), after[number][:, -H:], above)
             context, h = context_and_h[:, t].tensor_split([V], 1)
-            self.centers.update(t, h)
+            if self.predicts_centers:
+                p, u = (buffer[:, t] for buffer in centers)
+                torch.mm(h.to(W_p.dtype), W_p_t, out=u)
+                steps.predict_center(u, v_p, S, p)
             steps.attention(self._attention_step(t), h, context)
             gemm.mm(context_and_h[:, t], W_c, out=z)
             steps.attentional_tanh(z, out[:, t], after[0][:, :F], *self._dropout_at(0, t + 1))
@@ -291,8 +208,9 @@ class _Loop:
         return LSTMStep(pre[:, t], before, c[:, t], *self._dropout_at(number + 1, t))
 
     def _attention_step(self, t: int) -> AttentionStep:
-        keys, values, mask, weights = self.inputs.keys, self.inputs.values, self.inputs.mask, self.activations.weights
-        return AttentionStep(keys, values, mask, weights[:, t], self.centers.get_center(t), self.config.window)
+        inputs, p = self.inputs, (*self.activations.centers, *self.inputs.center_inputs)[:1]
+        center, weights = (p[0][:, t] if p else None), self.activations.weights[:, t]
+        return AttentionStep(inputs.keys, inputs.values, inputs.mask, weights, center, self.config.window)
 
     def _dropout_at(self, site: int, t: int) -> tuple[Tensor | None, float]:
         """Return mask and scale of dropout at step t: site 0 is h̃, the others are the layers from below."""
@@ -305,15 +223,10 @@ class _Loop:
         self, activations: SavedActivations, d_out: Tensor, d_context: Tensor, d_weights: Tensor
     ) -> tuple[Tensor | None, ...]:
         """Return the gradients of `flatten_inputs`."""
-        self.activations, inputs, layers, gemm, steps = (
-            activations,
-            self.inputs,
-            self.inputs.layers,
-            self.gemm,
-            self.steps,
-        )
+        self.activations, inputs, layers = activations, self.inputs, self.inputs.layers
+        gemm, steps = self.gemm, self.steps
         F, V, H, L = self.F, self.V, self.H, len(self.inputs.layers)
-        self.centers = centers = _make_centers(self.config, inputs, steps, activations.centers)
+        center_grads = [torch.empty_like(one) for one in activations.centers]
         d_out, d_weights = to_contiguous_rows(d_out), to_contiguous_rows(d_weights)
         d_pre, d_z = [torch.empty_like(pre) for pre in activations.pre], torch.empty_like(activations.out)
         d_context_and_h = torch.zeros_like(activations.context_and_h)
@@ -328,9 +241,14 @@ class _Loop:
                 d_out[:, t], activations.out[:, t], d_inputs[0][:, :F], mask, scale, d_z[:, t]
             )
             d_context, d_query = gemm.add_mm(d_context_and_h[:, t], d_z[:, t], W_c).tensor_split([V], 1)
-            grads = (d_context, d_weights[:, t], d_query, d_scores[:, t], d_h, centers.center_grad_buffer(t))
-            steps.attention_backward(self._attention_step(t), AttentionGrads(*grads))
-            centers.backward(t, d_h)
+            step, d_p = self._attention_step(t), center_grads[0][:, t] if center_grads else None
+            grads = AttentionGrads(d_context, d_weights[:, t], d_query, d_scores[:, t], d_h, d_p)
+            steps.attention_backward(step, grads)
+            if d_p is not None and step.center is not None:
+                S, W_p, v_p = inputs.center_inputs
+                u, d_u = activations.centers[1][:, t], center_grads[1][:, t]
+                steps.predict_center_backward(d_p, step.center, S, u, v_p, d_u)
+                d_h.addmm_(d_u, W_p)
             for number in reversed(range(L)):
                 d_above = d_h if number + 1 == L else d_inputs[number + 1][:, :H]
                 d_gates, d_recurrent = d_pre[number][:, t], d_inputs[number][:, -H:]
@@ -346,13 +264,18 @@ class _Loop:
             gemm.mm(first.t(), inputs.words.flatten(0, 1)),
             gemm.mm(d_z.flatten(0, 1).t(), activations.context_and_h.flatten(0, 1)),
             *chain.from_iterable(
-                (
-                    *gemm.linear_grads(d_pre[number].flatten(0, 1), layer_input.flatten(0, 1)),
-                    d_input[:, -H:],
-                    d_c[number],
-                )
-                for number, (layer_input, d_input) in enumerate(zip(activations.inputs, d_inputs, strict=True))
+                (*gemm.linear_grads(d_gates.flatten(0, 1), x.flatten(0, 1)), d_input[:, -H:], d_c_0)
+                for d_gates, x, d_input, d_c_0 in zip(d_pre, activations.inputs, d_inputs, d_c, strict=True)
             ),
-            *centers.input_grads(h),
+            *self._center_input_grads(center_grads, h),
             *[None] * len(inputs.dropout_masks),
         )
+
+    def _center_input_grads(self, center_grads: Sequence[Tensor], h: Tensor) -> list[Tensor | None]:
+        """Return the gradients of `center_inputs`, those of W_p and v_p from all steps at once, given h (B, T, H)."""
+        if not center_grads:
+            return [None] * len(self.inputs.center_inputs)
+        (S, W_p, _), (p, u), (d_p, d_u) = self.inputs.center_inputs, self.activations.centers, center_grads
+        d_W = d_u.flatten(0, 1).t() @ h.flatten(0, 1).to(W_p.dtype)
+        d_logits = d_p * p * (1 - p / S.clamp(min=1)[:, None])
+        return [None, d_W, d_logits.flatten() @ u.tanh().flatten(0, 1)]

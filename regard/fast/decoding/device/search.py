@@ -24,7 +24,6 @@ from regard.fast.cuda_graphs.pool import StaticBuffers
 from regard.fast.decoding.device.luong import LuongWeights, is_supported_luong
 from regard.fast.decoding.device.ops import TORCH_OPS, DecodingOps
 from regard.fast.decoding.device.state import (
-    BeamState,
     WorkspaceSize,
     allocate_state,
     move_sentences,
@@ -169,31 +168,26 @@ class SearchWorkspace:
     """Buffers for a search of one size: its state, the states of the decoder, and a chunk of steps."""
 
     def __init__(
-        self,
-        weights: DecoderWeights,
-        size: WorkspaceSize,
-        state: BeamState,
-        buffers: StaticBuffers,
-        ops: DecodingOps,
-        replay: GraphReplayer,
+        self, weights: DecoderWeights, size: WorkspaceSize, attention: bool, buffers: StaticBuffers, ops: DecodingOps
     ) -> None:
-        self.weights, self.size, self.state, self.ops, self.replay = weights, size, state, ops, replay
+        self.weights, self.size, self.ops = weights, size, ops
+        self.replay = GraphReplayer(buffers.pool, MAX_GRAPHS_PER_WORKSPACE)
+        self.state = allocate_state(buffers, weights.output, size.sentences, size.width, size.source, attention)
         self.decoder_step = weights.make_step(size, buffers)
-        self.host_copy = AsyncHostCopy(state.trace)
+        self.host_copy = AsyncHostCopy(self.state.trace)
 
     def start(self, source: Tensor, lengths: Tensor, count: int, request: SearchRequest) -> None:
         """Upload the request and compute the states before the first token."""
         upload_request(self.state, request)
 
         def play(name: Hashable, work: Callable[[], None]) -> None:
-            self.replay(name, lambda: self._reset_and_start(work))
+            def reset_and_start() -> None:
+                reset_state(self.state)
+                work()
+
+            self.replay(name, reset_and_start)
 
         self.decoder_step.start(source, lengths, count, play)
-
-    def _reset_and_start(self, work: Callable[[], None]) -> None:
-        """Reset the state and start the decoder, in one graph."""
-        reset_state(self.state)
-        work()
 
     def advance(self) -> None:
         """Take a chunk of steps."""
@@ -281,11 +275,17 @@ class DeviceSearcher:
         """Return the workspace for the next chunk, and the ids of its sentences."""
         new_size = self._workspace_size(len(still_open), request.beam, workspace.size.source, steps_done + CHUNK_STEPS)
         if 2 * new_size.sentences <= workspace.size.sentences:
-            return self._move(workspace, new_size, still_open, steps_done, request), sentence_ids[still_open]
-        if new_size.capacity > workspace.size.capacity:
-            new_size = new_size._replace(sentences=workspace.size.sentences)
-            return self._move(workspace, new_size, np.arange(len(sentence_ids)), steps_done, request), sentence_ids
-        return workspace, sentence_ids
+            moved = still_open
+        elif new_size.capacity > workspace.size.capacity:
+            moved, new_size = np.arange(len(sentence_ids)), new_size._replace(sentences=workspace.size.sentences)
+        else:
+            return workspace, sentence_ids
+        moved_ids = torch.from_numpy(moved).to(workspace.state.rows.device)
+        states, state = workspace.decoder_step.copy_states(moved_ids, steps_done), workspace.state
+        target = self._workspace(new_size, request.attention)
+        move_sentences(target.state, state, moved_ids)
+        target.decoder_step.restore_states(states)
+        return target, sentence_ids[moved]
 
     def _workspace_size(self, sentences: int, width: int, source: int, target: int) -> WorkspaceSize:
         """Round up the shapes of a search."""
@@ -299,28 +299,9 @@ class DeviceSearcher:
         if workspace is None:
             if len(self.workspaces) >= MAX_WORKSPACES:
                 self.workspaces.pop(next(iter(self.workspaces)))  # the least recently used
-            like = self.weights.output
-            state = allocate_state(self.buffers, like, size.sentences, size.width, size.source, attention)
-            replay = GraphReplayer(self.buffers.pool, MAX_GRAPHS_PER_WORKSPACE)
-            workspace = SearchWorkspace(self.weights, size, state, self.buffers, self.ops, replay)
+            workspace = SearchWorkspace(self.weights, size, attention, self.buffers, self.ops)
         self.workspaces[key] = workspace
         return workspace
-
-    def _move(
-        self,
-        workspace: SearchWorkspace,
-        size: WorkspaceSize,
-        still_open: IntArray,
-        steps_done: int,
-        request: SearchRequest,
-    ) -> SearchWorkspace:
-        """Move open sentences to another workspace."""
-        kept_ids = torch.from_numpy(still_open).to(workspace.state.rows.device)
-        states, state = workspace.decoder_step.copy_states(kept_ids, steps_done), workspace.state
-        target = self._workspace(size, request.attention)
-        move_sentences(target.state, state, kept_ids)
-        target.decoder_step.restore_states(states)
-        return target
 
 
 class AsyncHostCopy:
