@@ -236,7 +236,7 @@ def run_as_op(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None
 
 def _to_onnx(x: Any, lengths: Any, weights: Any, kind: str) -> Any:
     """Translate the operation to ONNX, for the exporter."""
-    W, R, b, c = (GATE_ORDERS[kind](weight) for weight in weights)
+    W, R, b, c = (_reorder_gates(weight, kind) for weight in weights)
     size = weights[1].shape[1]
     inputs = (
         op.Transpose(x, perm=[1, 0, 2]),
@@ -255,29 +255,18 @@ def _to_onnx(x: Any, lengths: Any, weights: Any, kind: str) -> Any:
     return [outputs, *(op.Squeeze(part, [0]) for part in last)]
 
 
-def _reorder_lstm(weight: Any) -> Any:
-    """Reorder gates i, f, g, o to ONNX's order i, o, f, g."""
-    i, f, g, o = op.Split(weight, num_outputs=4, axis=0)
-    return op.Concat(i, o, f, g, axis=0)
+def _reorder_gates(weight: Any, kind: str) -> Any:
+    """Reorder gates i, f, g, o to ONNX's order i, o, f, g, and r, z, n to z, r, n.
 
-
-def _reorder_torch_gru(weight: Any) -> Any:
-    """Reorder gates r, z, n to ONNX's order z, r, n."""
-    r, z, n = op.Split(weight, num_outputs=3, axis=0)
-    return op.Concat(z, r, n, axis=0)
-
-
-def _reorder_paper_gru(weight: Any) -> Any:
-    """Reorder gates; ONNX's z keeps the old state, the paper's takes the new one: 1 − σ(z) = σ(−z)."""
-    r, z, n = op.Split(weight, num_outputs=3, axis=0)
-    return op.Concat(op.Neg(z), r, n, axis=0)
+    ONNX's z keeps the old state, the paper's takes the new one: 1 − σ(z) = σ(−z).
+    """
+    if kind == "elman":
+        return weight
+    order = (0, 3, 1, 2) if kind == "lstm" else (1, 0, 2)
+    first, *others = op.Split(weight, num_outputs=len(order), axis=0)
+    gates = [first, op.Neg(others[0]), others[1]] if kind == "gru-paper" else [first, *others]
+    return op.Concat(*(gates[number] for number in order), axis=0)
 
 
 ONNX_INT32 = 6  # number of the type in ONNX
-GATE_ORDERS = {
-    "elman": lambda weight: weight,
-    "lstm": _reorder_lstm,
-    "gru-torch": _reorder_torch_gru,
-    "gru-paper": _reorder_paper_gru,
-}
 TRANSLATION_TABLE: dict[Any, Any] = {torch.ops.regard.layer.default: _to_onnx}

@@ -11,7 +11,7 @@ same cache. A backward pass that comes later recomputes them from the inputs, wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -216,13 +216,20 @@ def use_detached_parameters(model: nn.Module) -> Iterator[list[Tensor]]:
     Yields them in the order of `model.parameters()`.
     """
     leaves = {id(weight): weight.detach().requires_grad_() for weight in model.parameters()}
+    with swap_parameters(model, leaves):
+        yield list(leaves.values())
+
+
+@contextmanager
+def swap_parameters(model: nn.Module, tensors: Mapping[int, Tensor]) -> Iterator[None]:
+    """Replace the parameters with these ids by other tensors."""
     saved: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (module._parameters, dict(module._parameters)) for module in model.modules()
     ]
     try:
         for parameters, before in saved:
-            parameters.update({name: leaves[id(weight)] for name, weight in before.items() if weight is not None})
-        yield list(leaves.values())
+            parameters.update({name: tensors.get(id(weight), weight) for name, weight in before.items()})
+        yield
     finally:
         for parameters, before in saved:
             parameters.update(before)

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from regard.fast.cuda_graphs.cache import GraphedFunctionCache, get_graph_cache
-from regard.fast.cuda_graphs.function import ShapeSpec
+from regard.fast.cuda_graphs.function import ShapeSpec, swap_parameters
 from regard.fast.eligibility import constants_key, dropout_rate, has_hooks_or_overrides
 from regard.models.decoder_state import distinct_tensors, replace_distinct_tensors
 from regard.nn import (
@@ -143,24 +142,14 @@ def _call_loop(
     uniforms = rest.pop() if _samples_positions(decoder.attention.alignment) else None
     count = len(rest) - len(names) - len(sites)
     state_tensors, weights, masks = rest[:count], rest[count : count + len(names)], rest[count + len(names) :]
-    named_weights = {f"decoder.{name}": weight for name, weight in zip(names, weights, strict=True)}
-    with _use_dropout_masks(decoder, sites, masks), _use_uniforms(decoder.attention.alignment, uniforms):
-        out, attended = functional_call(
-            _LoopModule(loop_fn, decoder), named_weights, (replace_distinct_tensors(state, state_tensors), words)
-        )
+    swapped = {id(decoder.get_parameter(name)): weight for name, weight in zip(names, weights, strict=True)}
+    with (
+        swap_parameters(decoder, swapped),
+        _use_dropout_masks(decoder, sites, masks),
+        _use_uniforms(decoder.attention.alignment, uniforms),
+    ):
+        out, attended = loop_fn(decoder, replace_distinct_tensors(state, state_tensors), words)
     return out, *(field for field in attended if field is not None)
-
-
-class _LoopModule(nn.Module):
-    """A loop as a module, so that `functional_call` can replace its weights."""
-
-    def __init__(self, loop_fn: DecoderLoop, decoder: nn.Module) -> None:
-        super().__init__()
-        self.loop_fn, self.decoder = loop_fn, decoder
-
-    def forward(self, state: Any, words: Tensor) -> tuple[Tensor, Attended]:
-        """Run the loop."""
-        return self.loop_fn(self.decoder, state, words)
 
 
 class PredrawnDropout(nn.Module):
