@@ -1,5 +1,68 @@
 """Faster implementations with the results of the reference modules; `REGARD_FAST=0` switches them off."""
 
-from regard.fast.accelerate import accelerate, release_decoding_memory
+from __future__ import annotations
 
-__all__ = ["accelerate", "release_decoding_memory"]
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from regard.fast.decoding.device import search as device_beam_search
+from regard.fast.decoding.kv_cache import make_cached_decoder
+from regard.fast.eligibility import fast_paths_enabled
+from regard.fast.training import linear_cross_entropy
+from regard.fast.training.graphed_loop import run_loop
+from regard.fast.training.luong import run_luong_loop
+from regard.fast.training.packed import loss as packed_loss
+from regard.fast.training.rnn_layer import run_layer
+from regard.models.bahdanau2015 import BahdanauDecoder
+from regard.models.base import Seq2Seq
+from regard.models.luong2015 import LuongDecoder
+from regard.models.rnn_common import DecoderUnroller, unroll_decoder
+from regard.models.vaswani2017 import TransformerDecoder
+from regard.models.xu2015 import XuDecoder
+from regard.models.xu2015_hard import HardAttentionDecoder
+from regard.nn import Recurrent
+
+M = TypeVar("M", bound=nn.Module)
+# Exact types: a subclass may compute something else in a step.
+DECODER_LOOPS: dict[type[nn.Module], DecoderUnroller] = {
+    LuongDecoder: run_luong_loop,
+    BahdanauDecoder: partial(run_loop, unroll_decoder),
+    XuDecoder: partial(run_loop, unroll_decoder),
+    HardAttentionDecoder: partial(run_loop, unroll_decoder),
+}
+
+
+def accelerate(model: M) -> M:
+    """Give a model its fast paths in place, and return it.
+
+    Recurrent layers and decoder loops get kernels for the device, a Transformer gets the packed loss and a KV cache,
+    other models the chunked loss, and searches run on the GPU.
+    """
+    if fast_paths_enabled():
+        torch.backends.cudnn.allow_tf32 = False  # the reference implementation computes in fp32, too
+        for module in model.modules():
+            if isinstance(module, Recurrent):
+                module.unroll = run_layer
+            elif type(module) in DECODER_LOOPS:
+                module.unroll = DECODER_LOOPS[type(module)]  # type: ignore[assignment]
+        if isinstance(model, Seq2Seq) and packed_loss.is_supported(model):
+            model.loss_fn = packed_loss.PackedLoss()
+        elif isinstance(model, Seq2Seq) and linear_cross_entropy.is_supported(model):
+            is_transformer = isinstance(model.decoder, TransformerDecoder)
+            model.loss_fn = linear_cross_entropy.ChunkedLoss(
+                packed_loss.find_obstacle(model) if is_transformer else None
+            )
+        if isinstance(model, Seq2Seq) and device_beam_search.is_supported(model):
+            model.device_search = device_beam_search.DeviceBeamSearch()
+        if isinstance(model, Seq2Seq):
+            model.make_fast_decoder = make_cached_decoder
+    return model
+
+
+def release_decoding_memory(model: nn.Module) -> None:
+    """Free the memory that the device search keeps between searches, before training continues."""
+    if isinstance(model, Seq2Seq) and model.device_search is not None:
+        model.device_search.release()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from regard.console import log_message
-from regard.fast.accelerate import accelerate
+from regard.fast import accelerate
 from regard.fast.decoding import int8_model
 from regard.fast.decoding.device import search as device_search
 from regard.fast.decoding.device.ops import TORCH_OPS

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from regard.fast.cuda_graphs import cache
 from regard.fast.cuda_graphs.buckets import round_up
-from regard.fast.cuda_graphs.cache import GraphedFunctionCache
-from regard.fast.cuda_graphs.function import ForwardBackwardGraph, ShapeSpec, TensorFunction
+from regard.fast.cuda_graphs.cache import ForwardBackwardGraph, GraphedFunctionCache, ShapeSpec, TensorFunction
 from regard.fast.cuda_graphs.pool import StaticBuffers, try_capture
 
 

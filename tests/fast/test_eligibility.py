@@ -11,7 +11,7 @@ from support.fast_models import make_batch, use_gelu
 from torch import Tensor, nn
 
 from regard.fast import accelerate
-from regard.fast.cuda_graphs.function import PrecomputedGradients
+from regard.fast.cuda_graphs.cache import PrecomputedGradients
 from regard.fast.decoding.device import search as device_beam_search
 from regard.fast.eligibility import HookMonitor, has_hooks_or_overrides
 from regard.fast.selftest import runs_without_error

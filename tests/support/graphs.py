@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.cuda_graphs.buckets import copy_padded
-from regard.fast.cuda_graphs.function import ForwardBackwardGraph, TensorFunction, compute_gradients
+from regard.fast.cuda_graphs.cache import ForwardBackwardGraph, TensorFunction, compute_gradients
 from regard.fast.cuda_graphs.pool import StaticBuffers
 
 

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.fast.cuda_graphs.cache import GraphedFunctionCache, get_graph_cache
-from regard.fast.cuda_graphs.function import ShapeSpec, swap_parameters
+from regard.fast.cuda_graphs.cache import GraphedFunctionCache, ShapeSpec, get_graph_cache, swap_parameters
 from regard.fast.eligibility import constants_key, dropout_rate, has_hooks_or_overrides
 from regard.models.decoder_state import distinct_tensors, replace_distinct_tensors
 from regard.nn import (

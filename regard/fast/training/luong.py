@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.fast.cuda_graphs.cache import GraphedFunctionCache, get_graph_cache
-from regard.fast.cuda_graphs.function import ShapeSpec
+from regard.fast.cuda_graphs.cache import GraphedFunctionCache, ShapeSpec, get_graph_cache
 from regard.fast.eligibility import compute_dtype, dropout_rate, has_hooks_or_overrides
 from regard.fast.kernels.fp16 import select_gemm
 from regard.fast.training.graphed_loop import DropoutSite, draw_dropout_mask, run_loop

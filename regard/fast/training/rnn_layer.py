@@ -20,8 +20,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from regard.fast.cuda_graphs.cache import get_graph_cache
-from regard.fast.cuda_graphs.function import ShapeSpec
+from regard.fast.cuda_graphs.cache import ShapeSpec, get_graph_cache
 from regard.fast.eligibility import compute_dtype, has_hooks_or_overrides
 from regard.fast.gemm import TORCH_GEMM, Gemm
 from regard.fast.kernels.fp16 import select_gemm

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.fast.cuda_graphs.buckets import bucket_length
-from regard.fast.cuda_graphs.cache import LossGraphCache
-from regard.fast.cuda_graphs.function import use_detached_parameters
+from regard.fast.cuda_graphs.cache import LossGraphCache, use_detached_parameters
 from regard.fast.eligibility import (
     HookMonitor,
     ModelFingerprint,
