@@ -17,11 +17,11 @@ from torch.nn import functional as F
 from regard.fast.cuda_graphs.buckets import bucket_length
 from regard.fast.cuda_graphs.cache import LossGraphCache, use_detached_parameters
 from regard.fast.eligibility import (
-    HookMonitor,
     ModelFingerprint,
     compute_dtype,
     dropout_rate,
     find_transformer_obstacle,
+    has_hooks_or_overrides,
     is_cpu_model,
 )
 from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch
@@ -68,7 +68,7 @@ class PackedLoss(KernelLoss):
         super().__init__("packed training", "regard.fast.training.packed.ops_triton")
         self.graph_cache = LossGraphCache()
         self.fingerprint: ModelFingerprint | None = None  # of the last model
-        self.hook_monitor: HookMonitor | None = None  # of its replaced modules, if it is supported
+        self.replaced_modules: list[nn.Module] = []  # not called, or with other shapes; none if it is not supported
 
     def __reduce__(self) -> tuple[type[PackedLoss], tuple[()]]:
         """Copies start without CUDA graphs, which belong to the weights of one model."""
@@ -98,13 +98,13 @@ class PackedLoss(KernelLoss):
     def _find_supported_model(self, model: Seq2Seq) -> ModelFingerprint | None:
         """Return the fingerprint of a supported model, else None; graphs of a changed model are dropped."""
         if self.fingerprint is None or not self.fingerprint.matches(model):
-            replaced = [*model.encoder.modules(), *model.decoder.modules()]  # not called, or with other shapes
-            self.hook_monitor = HookMonitor(replaced) if is_supported(model) else None
+            replaced = [*model.encoder.modules(), *model.decoder.modules()]
+            self.replaced_modules = replaced if is_supported(model) else []
             self.fingerprint, self.graph_cache = ModelFingerprint(model), LossGraphCache()
         is_unchanged = (
-            self.hook_monitor is not None
+            bool(self.replaced_modules)
             and type(model.criterion) is CrossEntropy
-            and not self.hook_monitor.has_hooks_or_overrides()
+            and not has_hooks_or_overrides(*self.replaced_modules)
         )
         return self.fingerprint if is_unchanged else None
 
