@@ -87,12 +87,8 @@ def _to_spec(model: nn.Module) -> Any:
         raise UserError(f"CTranslate2 supports Transformers only, and this is a {parts or type(model).__name__}")
     spec = specs.TransformerSpec(_encoder_spec(encoder), _decoder_spec(decoder))
     spec.config.layer_norm_epsilon = next(part.eps for part in model.modules() if isinstance(part, nn.LayerNorm))
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
-        SPECIAL_TOKENS[UNK],
-        SPECIAL_TOKENS[BOS],
-        SPECIAL_TOKENS[EOS],
-    )
-    spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
+    spec.config.unk_token, spec.config.eos_token = SPECIAL_TOKENS[UNK], SPECIAL_TOKENS[EOS]
+    spec.config.bos_token = spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     return spec
 
 
@@ -113,13 +109,8 @@ def _decoder_spec(decoder: TransformerDecoder) -> Any:
     """Return the specification of a decoder, whose reported attention is that of the alignment head."""
     layers, (seen, head, _) = decoder.decoder_layers(), decoder.alignment_head
     pre, heads = layers[0].around_attention.is_pre_norm, layers[0].attention.heads
-    spec = specs.TransformerDecoderSpec(
-        len(layers),
-        heads,
-        pre_norm=pre,
-        alignment_layer=seen % len(layers),
-        alignment_heads=heads if head is None else 1,
-    )
+    alignment = {"alignment_layer": seen % len(layers), "alignment_heads": heads if head is None else 1}
+    spec = specs.TransformerDecoderSpec(len(layers), heads, pre_norm=pre, **alignment)
     _set_embedding(spec, spec.embeddings, decoder.embedding)
     for number, (part, layer) in enumerate(zip(spec.layer, layers, strict=True)):
         _set_attention(part.self_attention, layer.attention, layer.around_attention.norm)

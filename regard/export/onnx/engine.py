@@ -29,8 +29,7 @@ class OnnxModel:
         self.source = model, folder
         model = make_head_major(model)
         self.template = StateTemplate(make_example_state(model))
-        self.step = folder / STEP
-        self.threads = threads
+        self.step, self.threads = folder / STEP, threads
         self.encoder = _make_session(folder / ENCODER, threads)
         self.decoder = OnnxDecoder(model.decoder, self.template, _make_session(self.step, threads))
 
@@ -79,18 +78,10 @@ class OnnxDecoder:
         inputs: Mapping[str, Any] | None = None,
         token_ids: Tensor | None = None,
     ) -> None:
-        self.decoder = decoder
-        self.alignment_head = decoder.alignment_head
-        self.template = template
-        self.session = step
-        self.output_layer = inputs or {}
-        self.token_ids = token_ids
-        self.outputs = [tensor_info.name for tensor_info in step.get_outputs()]
-        self.shared_names = {
-            tensor_info.name
-            for tensor_info in step.get_inputs()
-            if tensor_info.shape and tensor_info.shape[0] == SHARED
-        }
+        self.decoder, self.alignment_head, self.template = decoder, decoder.alignment_head, template
+        self.session, self.output_layer, self.token_ids = step, inputs or {}, token_ids
+        self.outputs = [output.name for output in step.get_outputs()]
+        self.shared_names = {read.name for read in step.get_inputs() if read.shape and read.shape[0] == SHARED}
 
     def start(self, encoded: State) -> State:
         """Return the encoder's state, which is the initial one."""

@@ -100,12 +100,10 @@ def _dynamic_axes(model: Any) -> dict[str, dict[int, Any]]:
             make_example_state(model, num_tokens=W + 1),
         )
     ]
-    names = (ROW_DIM, SOURCE_DIM, TARGET_DIM)
-    found: dict[str, dict[int, Any]] = {}
-    for leaf, shape in shapes[0].items():
-        found[leaf] = {0: names[0]}
-        for name, other in zip(names[1:], shapes[1:], strict=True):
-            found[leaf] |= {place: name for place, size in enumerate(shape) if other[leaf][place] != size}
+    found: dict[str, dict[int, Any]] = {name: {0: ROW_DIM} for name in shapes[0]}
+    for dimension, others in zip((SOURCE_DIM, TARGET_DIM), shapes[1:], strict=True):
+        for name, shape in shapes[0].items():
+            found[name] |= {axis: dimension for axis, size in enumerate(shape) if others[name][axis] != size}
     return found
 
 

@@ -35,15 +35,13 @@ def untie_gemm_weights(graph: Any) -> None:
     """Give Gemm nodes their own transposed weights: quantization transposes in place, which would break embeddings."""
     initializers = {weight.name: weight for weight in graph.initializer}
     for node in graph.node:
-        transposed = next(
-            (attribute for attribute in node.attribute if attribute.name == "transB" and attribute.i), None
-        )
+        transposed = next((one for one in node.attribute if one.name == "transB" and one.i), None)
         if node.op_type != "Gemm" or transposed is None or node.input[1] not in initializers:
             continue
         name = f"{node.input[1]}.transposed"
         if name not in initializers:
-            transposed_weight = np.ascontiguousarray(numpy_helper.to_array(initializers[node.input[1]]).T)
-            initializers[name] = numpy_helper.from_array(transposed_weight, name)
+            weight = np.ascontiguousarray(numpy_helper.to_array(initializers[node.input[1]]).T)
+            initializers[name] = numpy_helper.from_array(weight, name)
             graph.initializer.append(initializers[name])
         node.input[1], transposed.i = name, 0
     _drop_unused_weights(graph)
@@ -97,10 +95,7 @@ def open_output_layer(path: Path) -> tuple[bytes, dict[str, OutputRows]]:
         node.input[input_index] = name = INPUT + weight.name
         if name not in output_rows:
             output_rows[name] = OutputRows(numpy_helper.to_array(weight), vocabulary_dim)
-            sizes = [
-                "words" if dimension == vocabulary_dim else vocabulary_size
-                for dimension, vocabulary_size in enumerate(weight.dims)
-            ]
+            sizes = ["words" if dimension == vocabulary_dim else size for dimension, size in enumerate(weight.dims)]
             graph.input.append(helper.make_tensor_value_info(name, weight.data_type, sizes))
     _drop_unused_weights(graph)
     graph.output[0].type.tensor_type.shape.dim[1].dim_param = "words"

@@ -216,11 +216,8 @@ class ActiveSentences:
 
     def keep_sentences(self, remaining: IntArray) -> None:
         """Keep the sentences with these indices."""
-        self.sentence_ids, self.max_lengths, self.num_completed = (
-            self.sentence_ids[remaining],
-            self.max_lengths[remaining],
-            self.num_completed[remaining],
-        )
+        self.sentence_ids, self.max_lengths = self.sentence_ids[remaining], self.max_lengths[remaining]
+        self.num_completed = self.num_completed[remaining]
         self.beam_log_probs, self.completed_scores = self.beam_log_probs[remaining], self.completed_scores[remaining]
 
 
@@ -257,28 +254,14 @@ def beam_search_numpy(
             trace.add_steps(active.sentence_ids, chosen, weights)
             done = active.record_completed(candidate_log_probs, tokens, step)
             trace.done[active.sentence_ids[done]] = step
+            parent_rows = parents + width * np.arange(len(parents))[:, None]
             if done.all():
-                break
-            states, newest = _advance_states(models, states, active, done, parents, tokens)
-    return find_best_hypotheses(trace, request)
-
-
-def _advance_states(
-    models: SteppedModels,
-    states: list[Any],
-    active: ActiveSentences,
-    done: npt.NDArray[np.bool_],
-    parents: IntArray,
-    tokens: IntArray,
-) -> tuple[list[Any], Tensor]:
-    """Return the states of the rows that continue, and their newest tokens."""
-    A, W = tokens.shape
-    rows = parents + W * np.arange(A)[:, None]
-    if not done.any():
-        # The only row of a sentence extends itself.
-        moved = models.reorder_beams(states, torch.from_numpy(rows.reshape(-1))) if W > 1 else states
-        return moved, torch.from_numpy(tokens.flatten())  # a copy, because the record keeps `tokens`
-    remaining = np.flatnonzero(~done)
-    active.keep_sentences(remaining)
-    kept = models.keep_rows(states, torch.from_numpy(rows[remaining].reshape(-1)), torch.from_numpy(remaining))
-    return kept, torch.from_numpy(tokens[remaining].flatten())
+                return find_best_hypotheses(trace, request)
+            if done.any():
+                remaining = np.flatnonzero(~done)
+                active.keep_sentences(remaining)
+                tokens, parent_rows = tokens[remaining], parent_rows[remaining]
+                states = models.keep_rows(states, torch.from_numpy(parent_rows.reshape(-1)), torch.from_numpy(remaining))
+            elif width > 1:  # the only row of a sentence extends itself
+                states = models.reorder_beams(states, torch.from_numpy(parent_rows.reshape(-1)))
+            newest = torch.from_numpy(tokens.flatten())  # a copy, because the trace keeps `tokens`

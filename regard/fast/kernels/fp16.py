@@ -109,9 +109,8 @@ class Fp16Gemm(Gemm):
         """Convert a matrix (K, N) to panels."""
         (k, n), (x, stride, row_major) = b.shape, view_matrix(b.t())
         panels = _allocate_panels(n, k, PANEL_COLUMNS)
-        return PackedPanels(
-            panels, n, k, self.kernels.fp16_pack(x.data_ptr(), stride, row_major, n, k, panels.data_ptr())
-        )
+        scale = self.kernels.fp16_pack(x.data_ptr(), stride, row_major, n, k, panels.data_ptr())
+        return PackedPanels(panels, n, k, scale)
 
     def mm(self, a: Tensor, b: Tensor | PackedPanels, out: Tensor | None = None, max_abs: float = 0.0) -> Tensor:
         """Return a (M, K) times b (K, N)."""

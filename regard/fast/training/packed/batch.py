@@ -80,30 +80,19 @@ def pack_batch(
     These take the rows with empty sources, at the end of the batch or behind it.
     """
     extra = sizes.pairs - len(source)
-    if extra:
-        source, target_in, target_out = (
-            F.pad(ids, (0, 0, 0, extra), value=PAD) for ids in (source, target_in, target_out)
-        )
-        lengths = F.pad(lengths, (0, extra))
-    is_padding, targets = lengths == 0, target_lengths(target_in, target_out)
-    layouts = ((lengths, source.shape[1], sizes.source), (targets, target_in.shape[1], sizes.target))
-    source_layout, target_layout = (
-        make_ragged(
-            pad_lengths(side_lengths, is_padding, longest, num_tokens).repeat(passes), num_tokens * passes, longest
-        )
-        for side_lengths, longest, num_tokens in layouts
-    )
+    source, target_in, target_out = (F.pad(ids, (0, 0, 0, extra), value=PAD) for ids in (source, target_in, target_out))
+    lengths, targets = F.pad(lengths, (0, extra)), target_lengths(target_in, target_out)
+    is_padding = lengths == 0
 
-    def words(ids: Tensor, rows: Ragged) -> Tensor:
-        return rows.pack(ids.repeat(passes, 1))
+    def lay_out(side_lengths: Tensor, longest: int, num_tokens: int) -> Ragged:
+        padded_lengths = pad_lengths(side_lengths, is_padding, longest, num_tokens)
+        return make_ragged(padded_lengths.repeat(passes), num_tokens * passes, longest)
 
-    return PackedBatch(
-        words(source, source_layout),
-        source_layout,
-        words(target_in, target_layout),
-        words(target_out, target_layout),
-        target_layout,
-    )
+    source_layout = lay_out(lengths, source.shape[1], sizes.source)
+    target_layout = lay_out(targets, target_in.shape[1], sizes.target)
+    target_in, target_out = (target_layout.pack(ids.repeat(passes, 1)) for ids in (target_in, target_out))
+    source = source_layout.pack(source.repeat(passes, 1))
+    return PackedBatch(source, source_layout, target_in, target_out, target_layout)
 
 
 def target_lengths(target_in: Tensor, target_out: Tensor) -> Tensor:
