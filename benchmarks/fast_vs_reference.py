@@ -27,7 +27,7 @@ from benchmarks.timing import Runs, measure_in_turns
 from regard.data.dataset import Seq2SeqBatch
 from regard.fast import accelerate
 from regard.fast.training import linear_cross_entropy
-from regard.fast.training.packed.ops_cpu import dropout_mask
+from regard.fast.training.packed.ops import dropout_mask
 from regard.models import Seq2Seq, build
 from regard.recipes.recipe import TrainingSettings
 from regard.special_tokens import BOS, EOS, PAD

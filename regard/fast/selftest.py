@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.console import log_message
 from regard.fast.eligibility import compute_dtype, has_kernel_dtype
 
-MIN_SECONDS = 0.05  # duration of the repetitions
+MIN_SECONDS, ROUNDS = 0.05, 4  # duration of the repetitions, and rounds
 
 
 @cache
@@ -69,6 +69,15 @@ def find_error(work: Callable[[], object]) -> str | None:
     except Exception as error:  # Triton raises many kinds of errors
         return " ".join(str(error).split())[:200] or type(error).__name__
     return None
+
+
+def check_products(precision: str, ours: Callable[[], Tensor], theirs: Callable[[], Tensor], tolerance: float) -> str:
+    """Return "" if products are right, up to a relative error, and faster than in fp32, otherwise what is wrong."""
+    exact = theirs()
+    if not (ours() - exact).norm() < tolerance * exact.norm():
+        return f"the {precision} kernels give wrong results here"
+    time_ratio = cpu_time_ratio(ours, theirs, ROUNDS)
+    return f"{precision} products take {time_ratio:.2f} times as long" if time_ratio > 1 else ""
 
 
 def cpu_time_ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> float:

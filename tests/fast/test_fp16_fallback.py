@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard.fast import selftest
 from regard.fast.gemm import TORCH_GEMM
 from regard.fast.kernels import build as native_build
 from regard.fast.kernels import fp16
@@ -114,11 +115,11 @@ def test_kernels_that_failed_their_self_test_are_not_tested_again(
 ) -> None:
     monkeypatch.setattr(fp16, "load_kernels", lambda: FakeLibrary(tmp_path))
     monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: a @ b + 10 * wrong)
-    monkeypatch.setattr(fp16, "cpu_time_ratio", lambda *_: 3.0)
+    monkeypatch.setattr(selftest, "cpu_time_ratio", lambda *_: 3.0)
     reason = "wrong results" if wrong else "3.00 times as long"
     assert reason in check_fallback(capsys)
     monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: a @ b)
-    monkeypatch.setattr(fp16, "cpu_time_ratio", lambda *_: 1.0)
+    monkeypatch.setattr(selftest, "cpu_time_ratio", lambda *_: 1.0)
     fp16.load_fp16_gemm.cache_clear()
     assert reason in check_fallback(capsys)
 
@@ -138,7 +139,7 @@ def test_self_test_ignores_the_default_dtype(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(fp16, "load_kernels", lambda: FakeLibrary(tmp_path))
-    monkeypatch.setattr(fp16, "cpu_time_ratio", lambda *_: 0.5)
+    monkeypatch.setattr(selftest, "cpu_time_ratio", lambda *_: 0.5)
     monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: torch.full_like(a @ b, a.dtype != torch.float32) + a @ b)
     torch.set_default_dtype(dtype)
     try:
@@ -153,7 +154,7 @@ def test_kernels_that_passed_their_self_test_are_not_tested_again(
     monkeypatch.setattr(fp16, "load_kernels", lambda: FakeLibrary(tmp_path))
     monkeypatch.setattr(Fp16Gemm, "mm", lambda self, a, b: a @ b)
     for time in (0.5, 1.5):
-        monkeypatch.setattr(fp16, "cpu_time_ratio", lambda *_, time=time: time)
+        monkeypatch.setattr(selftest, "cpu_time_ratio", lambda *_, time=time: time)
         assert isinstance(fp16.load_fp16_gemm(), Fp16Gemm)
         fp16.load_fp16_gemm.cache_clear()
 

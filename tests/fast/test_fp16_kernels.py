@@ -21,7 +21,7 @@ from regard.fast.kernels import build as native_build
 from regard.fast.kernels import fp16
 from regard.fast.kernels.fp16 import Fp16Gemm, PackedPanels, select_gemm, use_fp16_gemm
 from regard.fast.training.linear_cross_entropy import ChunkedCrossEntropyFunction, cross_entropy_inplace
-from regard.fast.training.packed.ops_cpu import LinearFunction
+from regard.fast.training.packed.ops import LinearFunction
 from regard.fast.training.rnn_layer import LSTMFunction
 from regard.fast.training.step_ops import AttentionGrads, AttentionStep, InplaceStepOps, LSTMStep, Window
 from regard.models import build

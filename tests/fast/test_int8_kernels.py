@@ -31,7 +31,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from regard.fast.decoding import int8_model, int8_weights
+from regard.fast import selftest
+from regard.fast.decoding import int8_model
 from regard.fast.decoding.int8_model import Int8Transformer, find_int8_obstacle, load_int8_kernels
 from regard.fast.decoding.int8_weights import Int8Linear, check_int8_gemm, load_kernels
 from regard.fast.decoding.kv_cache import MAX_SHARED_BEAM, MIN_FREE_POSITIONS
@@ -140,17 +141,17 @@ def test_int8_products_are_those_of_integers(
 
 
 def test_wrong_or_slow_kernels_fail_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8_weights, "cpu_time_ratio", lambda *_: 0.9)
+    monkeypatch.setattr(selftest, "cpu_time_ratio", lambda *_: 0.9)
     assert check_int8_gemm(load_int8_kernels()) == ""
-    monkeypatch.setattr(int8_weights, "cpu_time_ratio", lambda *_: 3.0)
-    assert check_int8_gemm(load_int8_kernels()) == "int8 products would take 3.00 times as long"
+    monkeypatch.setattr(selftest, "cpu_time_ratio", lambda *_: 3.0)
+    assert check_int8_gemm(load_int8_kernels()) == "int8 products take 3.00 times as long"
     monkeypatch.setattr(Int8Linear, "__call__", lambda self, x: torch.zeros(1))
     assert check_int8_gemm(load_int8_kernels()) == "the int8 kernels give wrong results here"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_self_test_ignores_the_default_dtype(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8_weights, "cpu_time_ratio", lambda *_: 0.9)
+    monkeypatch.setattr(selftest, "cpu_time_ratio", lambda *_: 0.9)
     torch.set_default_dtype(dtype)
     try:
         assert check_int8_gemm(load_int8_kernels()) == ""

@@ -21,7 +21,7 @@ from regard.fast.cuda_graphs.buckets import bucket_length
 from regard.fast.eligibility import has_kernel_dtype
 from regard.fast.training.linear_cross_entropy import ChunkedLoss
 from regard.fast.training.packed import loss as packed_loss
-from regard.fast.training.packed import ops, ops_cpu
+from regard.fast.training.packed import ops
 from regard.fast.training.packed.batch import BatchSize, make_ragged, pack_batch, target_lengths
 from regard.models import build
 from regard.models.base import Seq2Seq
@@ -185,9 +185,9 @@ def test_packed_loss_on_a_cpu_skips_padding(monkeypatch: pytest.MonkeyPatch) -> 
 
     def spy(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
         row_counts.append(len(x))
-        return ops_cpu.feed_forward(x, W_1, b_1, W_2)
+        return ops.feed_forward_on_cpu(x, W_1, b_1, W_2)
 
-    monkeypatch.setattr(packed_loss, "CPU_OPS", ops_cpu.CPU_OPS._replace(feed_forward=spy))
+    monkeypatch.setattr(packed_loss, "CPU_OPS", ops.CPU_OPS._replace(feed_forward=spy))
     model.loss_sum(*make_batch([5, 1, 3, 4], [2, 6, 1, 3]))
     assert row_counts == [13, 13, 12, 12]
 
@@ -216,8 +216,8 @@ def test_kernels_are_tried_with_a_batch_of_any_lengths(lengths: list[int]) -> No
 
     source, _, target_in, target_out = make_batch([3, 2], [2, 4])
     batch = source, torch.tensor(lengths), target_in, target_out
-    packed_loss._try_kernels(make_model("pre"), batch, SimpleNamespace(TRITON_OPS=ops_cpu.CPU_OPS))
-    broken = SimpleNamespace(TRITON_OPS=ops_cpu.CPU_OPS._replace(cross_entropy=fail))
+    packed_loss._try_kernels(make_model("pre"), batch, SimpleNamespace(TRITON_OPS=ops.CPU_OPS))
+    broken = SimpleNamespace(TRITON_OPS=ops.CPU_OPS._replace(cross_entropy=fail))
     with pytest.raises(RuntimeError, match="no such instruction"):
         packed_loss._try_kernels(make_model("pre"), batch, broken)
 
@@ -225,13 +225,13 @@ def test_kernels_are_tried_with_a_batch_of_any_lengths(lengths: list[int]) -> No
 def test_dropout_on_a_cpu_drops_the_right_fraction_and_rescales() -> None:
     torch.manual_seed(0)
     like = torch.empty(301, 333)
-    kept = ops_cpu.dropout_mask(like, 0.3)
+    kept = ops.dropout_mask(like, 0.3)
     assert float((kept == 0).float().mean()) == pytest.approx(0.3, abs=0.005)
     assert set(kept.flatten().tolist()) == {0.0, torch.tensor(2**16 / (2**16 - round(0.3 * 2**16))).item()}
     across = (kept[:, 1:] == 0).logical_and(kept[:, :-1] == 0)
     assert float(across.float().mean()) == pytest.approx(0.09, abs=0.005)  # neighbours are independent
-    assert not ops_cpu.dropout_mask(like, 1.0).any()
-    assert bool((ops_cpu.dropout_mask(like, 0.0) == 1).all())
+    assert not ops.dropout_mask(like, 1.0).any()
+    assert bool((ops.dropout_mask(like, 0.0) == 1).all())
 
 
 def test_seed_determines_the_dropout_of_packed_batches() -> None:

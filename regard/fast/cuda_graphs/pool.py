@@ -141,7 +141,6 @@ def try_capture(purpose: str, make: Callable[[], T], clear: Callable[[], None] =
 def describe_failure(error: RuntimeError) -> str:
     """Return the reason of a failed capture in one line; an invalidated capture hides it in the context."""
     cause = error.__context__ or error
-    is_out_of_memory = isinstance(cause, torch.OutOfMemoryError) or OUT_OF_MEMORY in str(
-        cause
-    )  # errors of the driver have no type
+    # Errors of the driver have no type.
+    is_out_of_memory = isinstance(cause, torch.OutOfMemoryError) or OUT_OF_MEMORY in str(cause)
     return OUT_OF_MEMORY if is_out_of_memory else str(cause).split("\n")[0]

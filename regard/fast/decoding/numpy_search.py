@@ -254,14 +254,14 @@ def beam_search_numpy(
             trace.add_steps(active.sentence_ids, chosen, weights)
             done = active.record_completed(candidate_log_probs, tokens, step)
             trace.done[active.sentence_ids[done]] = step
-            parent_rows = parents + width * np.arange(len(parents))[:, None]
+            extended = parents + width * np.arange(len(parents))[:, None]
             if done.all():
                 return find_best_hypotheses(trace, request)
             if done.any():
                 remaining = np.flatnonzero(~done)
                 active.keep_sentences(remaining)
-                tokens, parent_rows = tokens[remaining], parent_rows[remaining]
-                states = models.keep_rows(states, torch.from_numpy(parent_rows.reshape(-1)), torch.from_numpy(remaining))
+                tokens, extended = tokens[remaining], extended[remaining]
+                states = models.keep_rows(states, torch.from_numpy(extended.reshape(-1)), torch.from_numpy(remaining))
             elif width > 1:  # the only row of a sentence extends itself
-                states = models.reorder_beams(states, torch.from_numpy(parent_rows.reshape(-1)))
+                states = models.reorder_beams(states, torch.from_numpy(extended.reshape(-1)))
             newest = torch.from_numpy(tokens.flatten())  # a copy, because the trace keeps `tokens`

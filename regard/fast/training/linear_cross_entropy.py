@@ -9,6 +9,7 @@ exist at a time, the gradients of features and weights are taken while they do, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,10 +42,9 @@ DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, Transfo
 def is_supported(model: Seq2Seq) -> bool:
     """Return whether the output layer of this model can be fused with the loss."""
     layer = find_output_layer(model)
-    known = (type(model), type(model.criterion)) == (Seq2Seq, CrossEntropy) and type(model.decoder) in DECODERS
-    return (
-        known and layer is not None and all(type(part) is DeepOutput for part in _modules_on_path(model, layer)[1:-1])
-    )
+    if (type(model), type(model.criterion)) != (Seq2Seq, CrossEntropy) or type(model.decoder) not in DECODERS:
+        return False
+    return layer is not None and all(type(part) is DeepOutput for part in _modules_on_path(model, layer)[1:-1])
 
 
 def find_output_layer(model: Seq2Seq) -> nn.Linear | None:
@@ -68,21 +68,13 @@ class KernelLoss:
         self.padding_reason = padding_reason
         self.has_logged_padding = False
 
-    def __call__(
-        self,
-        model: Seq2Seq,
-        source: Tensor,
-        lengths: Tensor,
-        target_in: Tensor,
-        target_out: Tensor,
-        guide: Tensor | None,
-    ) -> Tensor:
-        """Return the summed loss."""
+    def __call__(self, model: Seq2Seq, *inputs: Tensor | None) -> Tensor:
+        """Return the summed loss, given the arguments of `Seq2Seq.loss_sum`."""
         if self.padding_reason is not None and model.training:
             self.log_padding(self.padding_reason)
-        batch = (source, lengths, target_in, target_out)
-        loss = self.compute(model, batch) if guide is None else None
-        return default_loss_sum(model, *batch, guide) if loss is None else loss
+        *batch, guide = inputs
+        loss = self.compute(model, tuple(batch)) if guide is None else None  # type: ignore[arg-type]
+        return default_loss_sum(model, *inputs) if loss is None else loss  # type: ignore[arg-type]
 
     def compute(self, model: Seq2Seq, batch: PaddedBatch) -> Tensor | None:
         """Return the loss, or None if it is not supported."""
@@ -125,14 +117,13 @@ class ChunkedLoss(KernelLoss):
         if is_cpu_model(weights):
             return None if model.training and model.criterion.r_drop else cross_entropy_in_chunks
         is_training = torch.is_grad_enabled() and model.training
-        kernels = self.kernels.select(
-            weights, is_training, lambda each: _run_on_device(each.linear_cross_entropy, layer)
-        )
+        kernels = self.kernels.select(weights, is_training, partial(_try_kernels, layer))
         return None if kernels is None else kernels.linear_cross_entropy
 
 
-def _run_on_device(loss_fn: LinearCrossEntropy, layer: nn.Linear) -> None:
+def _try_kernels(layer: nn.Linear, kernels: Any) -> None:
     """Run the kernels for this layer and GPU, forward and backward."""
+    loss_fn: LinearCrossEntropy = kernels.linear_cross_entropy
     h = layer.weight.new_zeros(32, layer.in_features, dtype=compute_dtype(layer.weight)).requires_grad_()
     targets = torch.arange(32, device=h.device) % layer.out_features
     losses = [loss_fn(h, layer.weight.detach(), layer.bias, targets, 0.1, r_drop) for r_drop in (0.0, 1.0)]
@@ -188,9 +179,8 @@ class ChunkedCrossEntropyFunction(Function):
                 logits += bias
             total += chunk_loss(logits, targets[first : first + chunk_rows, None], smoothing)
             if grad_h is not None and grad_weight is not None:
-                gemm.mm(
-                    logits, weight_rows, out=grad_h[first : first + chunk_rows], max_abs=1.0
-                )  # differences of probabilities
+                # Logits are differences of probabilities here.
+                gemm.mm(logits, weight_rows, out=grad_h[first : first + chunk_rows], max_abs=1.0)
                 gemm.add_mm(grad_weight, logits.t(), chunk, max_abs=1.0)
             if grad_bias is not None:
                 grad_bias += logits.sum(0)

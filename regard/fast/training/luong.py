@@ -76,20 +76,28 @@ def _make_shape_spec(config: LoopConfig) -> ShapeSpec:
 
 def is_supported(decoder: LuongDecoder) -> bool:
     """Return whether the input-feeding loop computes the steps of this decoder."""
-    attention, recurrent, W_c = decoder.attention, decoder.recurrent, decoder.W_c
+    W_c = decoder.W_c
     return (
         decoder.input_feeding
-        and type(recurrent) is Recurrent
+        and has_known_steps(decoder, {Dot, General, Location}, {Global, LocalMonotonic, LocalPredictive})
+        and type(W_c) is nn.Linear
+        and W_c.bias is None
+        and {type(decoder.dropout), type(decoder.recurrent.dropout)} == {nn.Dropout}
+        and not has_hooks_or_overrides(*decoder.modules())
+    )
+
+
+def has_known_steps(decoder: LuongDecoder, scores: set[type], alignments: set[type]) -> bool:
+    """Return whether a decoder has plain LSTM layers and attention with one of these scores and alignments."""
+    attention, recurrent = decoder.attention, decoder.recurrent
+    return (
+        type(recurrent) is Recurrent
         and not recurrent.residual
         and all(type(cell) is LSTMCell for cell in recurrent.forwards)
         and type(attention) is Attention
         and attention.coverage is None
-        and type(attention.score) in (Dot, General, Location)
-        and type(attention.alignment) in (Global, LocalMonotonic, LocalPredictive)
-        and type(W_c) is nn.Linear
-        and W_c.bias is None
-        and {type(decoder.dropout), type(recurrent.dropout)} == {nn.Dropout}
-        and not has_hooks_or_overrides(*decoder.modules())
+        and type(attention.score) in scores
+        and type(attention.alignment) in alignments
     )
 
 

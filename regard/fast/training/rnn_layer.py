@@ -62,10 +62,8 @@ def _run_lstm_cpu(
 ) -> tuple[Tensor, State]:
     W, U, b_ih, b_hh = weights
     h, c = initial
-    all_states = lstm_sequence(x, h, c, W, U, b_ih + b_hh)
-    last = tuple(
-        last_real_state(hidden_states, lengths, first) for hidden_states, first in zip(all_states, initial, strict=True)
-    )
+    all_states = LSTMFunction.apply(x, h, c, W, U, b_ih + b_hh, select_gemm(x))  # type: ignore[no-untyped-call]
+    last = tuple(last_real_state(states, lengths, first) for states, first in zip(all_states, initial, strict=True))
     return all_states[0] * _valid_positions(x, lengths), last
 
 
@@ -76,12 +74,10 @@ def _run_reset_before_gru(
     W, U, b_ih, b_hh = weights
     h = initial[0].to(torch.promote_types(x.dtype, torch.float32))
     tensors = [x, h, W, U, b_ih + b_hh]
-    (hidden_states,) = (
-        get_graph_cache(cell)(gru_sequence, "gru", GRU_SHAPES, tensors) if x.is_cuda else gru_sequence(*tensors)
-    )
-    return (hidden_states * _valid_positions(x, lengths)).to(x.dtype), last_real_state(hidden_states, lengths, h).to(
-        x.dtype
-    )
+    graphs = get_graph_cache(cell) if x.is_cuda else None
+    (hidden_states,) = graphs(gru_sequence, "gru", GRU_SHAPES, tensors) if graphs else gru_sequence(*tensors)
+    last = last_real_state(hidden_states, lengths, h)
+    return (hidden_states * _valid_positions(x, lengths)).to(x.dtype), last.to(x.dtype)
 
 
 def _run_cudnn_lstm(
@@ -100,9 +96,8 @@ def _run_cudnn_lstm(
     W_ih, *others = weights
     extended_weight = torch.cat((W_ih, marker_weights.repeat_interleave(len(W_ih) // 4, 0)), 1)
     states = [tensor[None] for tensor in initial]
-    hidden_states, _, c = _run_cudnn(
-        torch._VF.lstm, torch.cat((x, padding_marks), 2), states, [extended_weight, *others]
-    )
+    marked = torch.cat((x, padding_marks), 2)
+    hidden_states, _, c = _run_cudnn(torch._VF.lstm, marked, states, [extended_weight, *others])
     return hidden_states * is_token, (last_real_state(hidden_states, lengths, initial[0]), c[0])
 
 
@@ -147,12 +142,6 @@ LAYER_KERNELS: dict[str, dict[str, LayerKernel]] = {
 }
 
 STEP_OPS = InplaceStepOps()
-
-
-def lstm_sequence(x: Tensor, h: Tensor, c: Tensor, W: Tensor, U: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Run an LSTM over x (B, S, I) from h and c (B, H): all h and all c (B, S, H)."""
-    result: tuple[Tensor, Tensor] = LSTMFunction.apply(x, h, c, W, U, b, select_gemm(x))  # type: ignore[no-untyped-call]
-    return result
 
 
 class LSTMFunction(Function):
@@ -218,9 +207,8 @@ class GRUFunction(Function):
         size = h.shape[1]
         gates = torch.addmm(b, x.reshape(rows * is_token, width), W.t()).view(rows, is_token, 3 * size)
         states = h.new_empty(rows, is_token, size)
-        previous_states, reset_states = x.new_empty(
-            2, rows, is_token, size
-        )  # h_{t-1} and r⊙h_{t-1}, the inputs of the products
+        # h_{t-1} and r⊙h_{t-1}, the inputs of the products
+        previous_states, reset_states = x.new_empty(2, rows, is_token, size)
         U_rz, U_n = (TORCH_GEMM.prepack(tensor.t()) for tensor in U.tensor_split([2 * size]))
         previous_h = h
         for t in range(is_token):

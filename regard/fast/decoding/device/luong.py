@@ -22,10 +22,11 @@ from regard.fast.decoding.device.state import (
     WorkspaceSize,
     copy_into,
 )
+from regard.fast.training.luong import has_known_steps
 from regard.models.base import Seq2Seq
 from regard.models.luong2015 import LuongDecoder, LuongState
 from regard.models.rnn_common import RecurrentEncoder
-from regard.nn import Attention, Concat, Dot, General, Global, LSTMCell, Recurrent
+from regard.nn import Concat, Dot, General, Global, LSTMCell
 from regard.nn import state_tensors as tensors_of
 from regard.special_tokens import PAD
 
@@ -37,15 +38,8 @@ def is_supported_luong(model: Seq2Seq) -> bool:
     decoder = model.decoder
     if type(model) is not Seq2Seq or type(model.encoder) is not RecurrentEncoder or type(decoder) is not LuongDecoder:
         return False
-    attention, recurrent = decoder.attention, decoder.recurrent
     return (
-        type(recurrent) is Recurrent
-        and not recurrent.residual
-        and all(type(cell) is LSTMCell for cell in recurrent.forwards)
-        and type(attention) is Attention
-        and attention.coverage is None
-        and type(attention.score) in (Dot, General, Concat)
-        and type(attention.alignment) is Global
+        has_known_steps(decoder, {Dot, General, Concat}, {Global})
         and all(type(layer) is nn.Linear and layer.bias is None for layer in (decoder.W_c, decoder.W_s))
         and type(decoder.embedding) is nn.Embedding
     )
@@ -145,10 +139,8 @@ class LuongStep:
         """Return the states of rows; the next step knows which of them it extends."""
         h, c, attentional = self.states[0]
         W = self.size.width
-        rows = [
-            part.view(-1, W, part.shape[1]).index_select(0, sentence_ids).flatten(0, 1)
-            for part in (*h, *c, attentional)
-        ]
+        grouped = (part.view(-1, W, part.shape[1]) for part in (*h, *c, attentional))
+        rows = [part.index_select(0, sentence_ids).flatten(0, 1) for part in grouped]
         return [*rows, *(part.index_select(0, sentence_ids) for part in self.source)]
 
     def restore_states(self, states: list[Tensor]) -> None:

@@ -7,7 +7,7 @@ fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from operator import attrgetter
 from threading import Lock
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.console import log_message
 from regard.fast.cuda_graphs.buckets import round_up
@@ -110,17 +110,13 @@ class DeviceBeamSearch:
             self.fingerprint, weights = ModelFingerprint(model), list(model.parameters())
             is_fp32 = all(weight.dtype == torch.float32 and not weight.is_inference() for weight in weights)
             self.is_known = is_unsharded(weights) and is_fp32 and is_supported(model)
-        if not self.is_known or not _is_unmodified(self.fingerprint.modules):
+        modules = self.fingerprint.modules
+        if not self.is_known or any(map(IS_TRAINING, modules)) or has_hooks_or_overrides(*modules):
             return None
         dtype = compute_dtype(self.fingerprint.weights[0])
         if dtype not in self.searchers:
             self.searchers[dtype] = make_searcher(model, dtype, ops)
         return self.searchers[dtype]
-
-
-def _is_unmodified(modules: Sequence[nn.Module]) -> bool:
-    """Return whether modules are in evaluation mode, without hooks and overrides."""
-    return not any(map(IS_TRAINING, modules)) and not has_hooks_or_overrides(*modules)
 
 
 def make_searcher(model: Seq2Seq, dtype: torch.dtype, ops: DecodingOps) -> DeviceSearcher:
@@ -131,24 +127,16 @@ def make_searcher(model: Seq2Seq, dtype: torch.dtype, ops: DecodingOps) -> Devic
 
 
 def _is_request_supported(model: Seq2Seq, source: Tensor, request: SearchRequest) -> bool:
-    """Return whether dtype, beam and lengths are within the limits of the kernels."""
+    """Return whether dtype, beam, lengths and the heads of a Transformer are within the limits of the kernels."""
+    attention = model.decoder.decoder_layers()[0].attention if isinstance(model.decoder, TransformerDecoder) else None
     return (
         compute_dtype(next(model.parameters())) in (torch.float32, torch.bfloat16)
         and request.beam <= MAX_BEAM
         and max(request.max_lengths) <= MAX_TARGET_LENGTH
         and source.shape[1] <= MAX_SOURCE_LENGTH
         and min(request.source_lengths) > 0
-        and _head_size(model) <= MAX_HEAD_SIZE
+        and (attention is None or attention.size // attention.heads <= MAX_HEAD_SIZE)
     )
-
-
-def _head_size(model: Seq2Seq) -> int:
-    """Return the head size of a Transformer, 0 for other decoders."""
-    decoder = model.decoder
-    if not isinstance(decoder, TransformerDecoder):
-        return 0
-    attention = decoder.decoder_layers()[0].attention
-    return attention.size // attention.heads
 
 
 def load_ops() -> DecodingOps:

@@ -53,9 +53,7 @@ def allocate_state(
 ) -> BeamState:
     """Allocate the state of a search of this size, on the device of `like`."""
 
-    def take(role: str, dtype: torch.dtype, *shape: int) -> Tensor:
-        return buffers.allocate(role, shape, like.new_empty(0, dtype=dtype))
-
+    take = StateAllocator(buffers, like)
     A, W = sentences, width
     buffer = take("request_buffer", torch.int32, OPTIONS_OFFSET + 2 + A)
     return BeamState(

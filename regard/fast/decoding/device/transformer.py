@@ -121,12 +121,7 @@ class TransformerStep:
         A, W = self.size.sentences, self.size.width
         keys_and_values = self._cache_by_sentence()[:, :steps_done].index_select(2, sentence_ids)
         table = self.tables[1].view(A, W, -1).index_select(0, sentence_ids)[..., :steps_done]
-        return [
-            keys_and_values,
-            table,
-            self.source.index_select(0, sentence_ids),
-            self.lengths.index_select(0, sentence_ids),
-        ]
+        return [keys_and_values, table, *(part.index_select(0, sentence_ids) for part in (self.source, self.lengths))]
 
     def restore_states(self, states: list[Tensor]) -> None:
         """Copy them to buffers of another size."""

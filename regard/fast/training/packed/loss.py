@@ -26,8 +26,7 @@ from regard.fast.eligibility import (
 )
 from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch
 from regard.fast.training.packed.batch import BatchSize, PackedBatch, Ragged, bucket_shapes, pack_batch
-from regard.fast.training.packed.ops import PackedOps
-from regard.fast.training.packed.ops_cpu import CPU_OPS
+from regard.fast.training.packed.ops import CPU_OPS, PackedOps
 from regard.models.base import Seq2Seq
 from regard.models.losses import CrossEntropy
 from regard.models.vaswani2017 import (
@@ -90,9 +89,8 @@ class PackedLoss(KernelLoss):
         size = None if ops is None else _measure_batch(batch, ops)
         if ops is None or size is None:
             return None
-        loss = (
-            self._compute_by_graph(model, fingerprint, batch, size, ops) if is_training and ops is not CPU_OPS else None
-        )
+        has_graph = is_training and ops is not CPU_OPS
+        loss = self._compute_by_graph(model, fingerprint, batch, size, ops) if has_graph else None
         return _compute_eagerly(model, batch, size, ops) if loss is None else loss
 
     def _find_supported_model(self, model: Seq2Seq) -> ModelFingerprint | None:

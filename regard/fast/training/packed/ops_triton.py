@@ -27,16 +27,7 @@ from regard.special_tokens import PAD
 
 MAX_PROGRAMS = 1024  # programs that share sums over rows: a few per multiprocessor
 MAX_HEAD_SIZE = 128  # head size that a program holds
-
-
-def max_kernel_length(dtype: torch.dtype) -> int:
-    """Return the longest sentence that a program holds."""
-    return 64 if dtype == torch.float32 else 128
-
-
-def _draw_seed(dropout: float, like: Tensor) -> Tensor | None:
-    """Draw a dropout seed on the device, so that each replay of a graph has a new one."""
-    return torch.randint(2**31 - 1, (2,), device=like.device) if dropout else None
+MAX_KERNEL_LENGTH = {torch.float32: 64}  # longest sentence that a program holds; 128 in half precision
 
 
 def column_sums(x: Tensor, activations: Tensor | None = None) -> Tensor:
@@ -115,7 +106,9 @@ class AddNormFunction(Function):
         mean, scale = x.new_empty(2, rows, dtype=torch.float32).unbind()
         C = next_power_of_two(D)
         R = max(1, 2048 // C)
-        ctx.p, ctx.seed = p, _draw_seed(p, x)
+        ctx.p = p
+        # Drawn on the device, so that each replay of a graph has a new seed.
+        ctx.seed = torch.randint(2**31 - 1, (2,), device=x.device) if p else None
         kernels.add_norm_fwd[(math.ceil(rows / R),)](
             x, y, bias, weight, shift, s, n, normed_wide, mean, scale, rows, D, epsilon, p, ctx.seed, R, C, p > 0, post
         )
@@ -238,7 +231,7 @@ def _attend(own: Tensor, source: Tensor | None, queries: Ragged, keys: Ragged, h
     size = q.shape[1] // heads
     lengths = next_power_of_two(queries.max_length), next_power_of_two(keys.max_length)
     case = AttentionCase(causal, source is None, own.requires_grad, size, lengths, own.dtype, own.device)
-    fits = max(lengths) <= max_kernel_length(q.dtype) and size <= MAX_HEAD_SIZE
+    fits = max(lengths) <= MAX_KERNEL_LENGTH.get(q.dtype, 128) and size <= MAX_HEAD_SIZE
     if fits and _kernel_runs(case):
         return VarlenAttentionFunction.apply(own, source, queries, keys, heads, causal)  # type: ignore[no-untyped-call,no-any-return]
     if q.dtype in (torch.bfloat16, torch.float16) and _flash_attention_runs(case._replace(lengths=(16, 16))):
