@@ -41,20 +41,14 @@ IntArray = npt.NDArray[np.int64]
 RealArray = npt.NDArray[Any]  # in the precision that log-probabilities have
 
 
-class AttentionChunk(NamedTuple):
-    """Attention of the rows of some sentences in consecutive steps."""
-
-    sentence_index: IntArray  # of each sentence in `weights`
-    weights: Floats  # (steps, A, W, S)
-
-
 class SearchTrace:
     """Choices of each step, for each sentence and row; rows are numbered within their sentence."""
 
     def __init__(self, sentences: int, width: int) -> None:
         self.sentences, self.width = sentences, width
         self.chunks: list[Sequence[RealArray]] = []  # log-probabilities, parents and tokens (T, A, W)
-        self.attention: list[AttentionChunk] = []
+        # Index of each sentence in the weights, and the weights (T, A, W, S).
+        self.attention: list[tuple[IntArray, Floats]] = []
         self.done: Ints = np.zeros(sentences, np.int32)  # the last step of each sentence
 
     def add_steps(self, sentence_ids: IntArray, steps: Sequence[RealArray], attention: Floats | None) -> None:
@@ -72,7 +66,7 @@ class SearchTrace:
         if attention is not None:
             sentence_index = np.zeros(self.sentences, np.int64)
             sentence_index[sentence_ids] = np.arange(len(sentence_ids))
-            self.attention.append(AttentionChunk(sentence_index, attention))
+            self.attention.append((sentence_index, attention))
 
 
 def find_best_hypotheses(trace: SearchTrace, request: SearchRequest) -> list[list[Hypothesis]]:

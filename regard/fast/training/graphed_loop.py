@@ -142,11 +142,7 @@ def _call_loop(
     count = len(rest) - len(names) - len(sites)
     state_tensors, weights, masks = rest[:count], rest[count : count + len(names)], rest[count + len(names) :]
     swapped = {id(decoder.get_parameter(name)): weight for name, weight in zip(names, weights, strict=True)}
-    with (
-        swap_parameters(decoder, swapped),
-        _use_dropout_masks(decoder, sites, masks),
-        _use_uniforms(decoder.attention.alignment, uniforms),
-    ):
+    with swap_parameters(decoder, swapped), _use_drawn_numbers(decoder, sites, masks, uniforms):
         out, attended = loop_fn(decoder, replace_distinct_tensors(state, state_tensors), words)
     return out, *(field for field in attended if field is not None)
 
@@ -164,21 +160,6 @@ class PredrawnDropout(nn.Module):
         return x * masks * scale
 
 
-@contextmanager
-def _use_dropout_masks(decoder: nn.Module, sites: Sequence[DropoutSite], masks: Sequence[Tensor]) -> Iterator[None]:
-    owners = {site.owner: decoder.get_submodule(site.owner) for site in sites}
-    before = {name: owner.dropout for name, owner in owners.items()}
-    try:
-        for name, owner in owners.items():
-            own = [(mask, site.scale) for mask, site in zip(masks, sites, strict=True) if site.owner == name]
-            calls = [(mask[:, t], scale) for t in range(masks[0].shape[1]) for mask, scale in own]
-            owner.dropout = PredrawnDropout(iter(calls))
-        yield
-    finally:
-        for name, owner in owners.items():
-            owner.dropout = before[name]
-
-
 def draw_uniforms(words: Tensor) -> Tensor:
     """Draw one uniform number per step, (B, T)."""
     return torch.rand(words.shape[:2], device=words.device)
@@ -189,17 +170,25 @@ def _samples_positions(alignment: nn.Module) -> bool:
 
 
 @contextmanager
-def _use_uniforms(alignment: Any, uniforms: Tensor | None) -> Iterator[None]:
-    """Let hard attention sample by these uniform numbers (B, T), one step after the other."""
-    if uniforms is None:
-        yield
-        return
-    steps = iter(uniforms.unbind(1))
-    alignment.sample_or_argmax = lambda probabilities: sample_by_inverse_cdf(probabilities, next(steps)[:, None])
+def _use_drawn_numbers(
+    decoder: Any, sites: Sequence[DropoutSite], masks: Sequence[Tensor], uniforms: Tensor | None
+) -> Iterator[None]:
+    """Let dropout apply these masks, and hard attention sample by these uniform numbers (B, T), step after step."""
+    alignment, owners = decoder.attention.alignment, {site.owner: decoder.get_submodule(site.owner) for site in sites}
+    before = {name: owner.dropout for name, owner in owners.items()}
     try:
+        for name, owner in owners.items():
+            own = [(mask, site.scale) for mask, site in zip(masks, sites, strict=True) if site.owner == name]
+            calls = [(mask[:, t], scale) for t in range(masks[0].shape[1]) for mask, scale in own]
+            owner.dropout = PredrawnDropout(iter(calls))
+        if uniforms is not None:
+            steps = iter(uniforms.unbind(1))
+            alignment.sample_or_argmax = lambda weights: sample_by_inverse_cdf(weights, next(steps)[:, None])
         yield
     finally:
-        del alignment.sample_or_argmax
+        for name, owner in owners.items():
+            owner.dropout = before[name]
+        vars(alignment).pop("sample_or_argmax", None)
 
 
 def sample_by_inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:

@@ -101,11 +101,6 @@ def target_lengths(target_in: Tensor, target_out: Tensor) -> Tensor:
     return (is_token * torch.arange(1, is_token.shape[1] + 1, device=is_token.device)).amax(1)
 
 
-def bucket_shapes(sizes: BatchSize, source: int, target: int) -> list[tuple[int, ...]]:
-    """Return the shapes that hold all batches of this size; source and target are bucket lengths."""
-    return [(sizes.pairs, source), (sizes.pairs,), (sizes.pairs, target), (sizes.pairs, target)]
-
-
 def pad_lengths(lengths: Tensor, is_padding: Tensor, longest: int, num_tokens: int) -> Tensor:
     """Return lengths (B,) where spare sentences are filled up, so that there are `words` tokens in all."""
     remaining = num_tokens - lengths.sum() - longest * (is_padding.cumsum(0) - 1)

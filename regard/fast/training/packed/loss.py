@@ -25,7 +25,7 @@ from regard.fast.eligibility import (
     is_cpu_model,
 )
 from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch
-from regard.fast.training.packed.batch import BatchSize, PackedBatch, Ragged, bucket_shapes, pack_batch
+from regard.fast.training.packed.batch import BatchSize, PackedBatch, Ragged, pack_batch
 from regard.fast.training.packed.ops import CPU_OPS, PackedOps
 from regard.models.base import Seq2Seq
 from regard.models.losses import CrossEntropy
@@ -111,17 +111,16 @@ class PackedLoss(KernelLoss):
     ) -> Tensor | None:
         """Return the loss by a CUDA graph if batches of similar size have come before, else None."""
         source, target = batch[0].shape[1], batch[2].shape[1]
-        bucket, max_lengths = size.round_up(source, target), (bucket_length(source), bucket_length(target))
+        bucket, S, T = size.round_up(source, target), bucket_length(source), bucket_length(target)
+        shapes = [(bucket.pairs, S), (bucket.pairs,), (bucket.pairs, T), (bucket.pairs, T)]
         dropout_rates = tuple([part.p * part.training for part in fingerprint.dropouts])
         dtype = compute_dtype(fingerprint.weights[0])
-        key = (bucket, max_lengths, dtype, model.criterion, dropout_rates)
+        key = (bucket, S, T, dtype, model.criterion, dropout_rates)
 
         def compute(inputs: Sequence[Tensor]) -> Tensor:
             return _compute_eagerly(model, inputs, bucket, ops)
 
-        return self.graph_cache.compute_loss(
-            key, model, fingerprint.weights, compute, batch, bucket_shapes(bucket, *max_lengths)
-        )
+        return self.graph_cache.compute_loss(key, model, fingerprint.weights, compute, batch, shapes)
 
 
 def _measure_batch(batch: PaddedBatch, ops: PackedOps) -> BatchSize | None:
