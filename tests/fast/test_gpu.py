@@ -37,7 +37,7 @@ from regard.fast.cuda_graphs.cache import (
 from regard.fast.cuda_graphs.pool import GraphMemoryPool, StaticBuffers
 from regard.fast.decoding.device import ops as decoding_ops
 from regard.fast.decoding.device import search as device_beam_search
-from regard.fast.decoding.device.ops import LSTMWeights, RowGather, SourceMemory, TopK
+from regard.fast.decoding.device.ops import LSTMWeights, RowGather, SourceMemory, TokenEmbedding, TopK
 from regard.fast.decoding.device.search import DeviceSearcher
 from regard.fast.decoding.device.state import BeamState, allocate_state, reset_state, upload_request
 from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest
@@ -981,7 +981,7 @@ def test_kernels_of_a_transformer_step_have_the_plain_outputs(
         state.tokens.copy_(torch.randint(0, 50, (A, W)))
         cache, words, positions = normal(capacity, R, 2 * D), normal(50, D).float(), normal(capacity, D).float()
         tables = torch.randint(0, W, (2, R, capacity), device="cuda").int()
-        x = parts.embed_and_link(state, 3, words, 1.5, positions, tables[0], tables[1])
+        x = parts.embed_and_link(state, 3, TokenEmbedding(words, 1.5, positions), tables[0], tables[1])
         self_attended = parts.self_attention_step(normal(R, 3 * D), cache, tables[1], state, 3, heads)
         lengths = torch.randint(1, S + 1, (A,), device="cuda").int()
         cross_attended = parts.cross_attention(normal(R, D), normal(A, S, 4 * D)[..., D : 3 * D], lengths, heads)

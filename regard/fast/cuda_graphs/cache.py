@@ -370,13 +370,7 @@ class LossGraphCache(GraphCache[LossGraph]):
         super().__init__("training", GraphMemoryPool(), max_graphs=MAX_LOSS_GRAPHS)
 
     def compute_loss(
-        self,
-        key: Hashable,
-        model: nn.Module,
-        weights: Sequence[Tensor],
-        compute: Callable[[Sequence[Tensor]], Tensor],
-        inputs: Sequence[Tensor],
-        shapes: Sequence[tuple[int, ...]],
+        self, key: Hashable, weights: Sequence[Tensor], inputs: Sequence[Tensor], make: Callable[[Tensor], LossGraph]
     ) -> Tensor | None:
         """Return the loss by a graph, captured when the key has come often enough, or None without a graph.
 
@@ -385,17 +379,16 @@ class LossGraphCache(GraphCache[LossGraph]):
         Args:
             key: shapes, and everything else that the loss depends on.
             weights: all parameters of the model, in its order and at the addresses of the last call.
-            compute: the loss of static inputs.
             inputs: tensors of the batch.
-            shapes: shapes of the static inputs.
+            make: returns the graph, not yet captured, given the buffer for all gradients.
         """
 
-        def make() -> LossGraph:
+        def record() -> LossGraph:
             if self.gradients is None:
-                self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in model.parameters()])
-            return LossGraph(model, compute, inputs, shapes, self.gradients).record(self.pool)
+                self.gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in weights])
+            return make(self.gradients).record(self.pool)
 
-        graph = self.find(key, make)
+        graph = self.find(key, record)
         return None if graph is None else PrecomputedGradients.apply(graph.replay(inputs), *weights)  # type: ignore[no-untyped-call]
 
     def clear(self) -> None:

@@ -41,6 +41,14 @@ class LSTMWeights(NamedTuple):
     bias: Tensor  # (4H,)
 
 
+class TokenEmbedding(NamedTuple):
+    """Embedding of a Transformer's tokens."""
+
+    words: Tensor  # (V, size)
+    scale: float
+    positions: Tensor  # (capacity, size)
+
+
 class SourceMemory(NamedTuple):
     """Memory of recurrent decoders."""
 
@@ -109,14 +117,7 @@ class DecodingOps:
         state.done.copy_(torch.where((state.done == 0) & done, step, state.done))
 
     def embed_and_link(
-        self,
-        state: BeamState,
-        number: int,
-        words: Tensor,
-        scale: float,
-        positions: Tensor,
-        before: Tensor,
-        after: Tensor,
+        self, state: BeamState, number: int, embedding: TokenEmbedding, before: Tensor, after: Tensor
     ) -> Tensor:
         """Embed the newest tokens, and extend the table of rows that wrote earlier keys and values.
 
@@ -124,13 +125,13 @@ class DecodingOps:
         `before` of the extended row, and the row itself at its newest position.
 
         Returns:
-            x (R, size) of words (V, size) and positions (capacity, size).
+            x (R, size).
         """
         (A, W), step = state.tokens.shape, state.step(number)
         is_earlier = torch.arange(before.shape[1], device=before.device) < step
         own = torch.arange(W, device=after.device, dtype=after.dtype).repeat(A)[:, None]
         after.copy_(torch.where(is_earlier, before[state.rows.flatten()], own))
-        return words[state.tokens.flatten()] * scale + positions[step]
+        return embedding.words[state.tokens.flatten()] * embedding.scale + embedding.positions[step]
 
     def self_attention_step(
         self, qkv: Tensor, cache: Tensor, table: Tensor, state: BeamState, number: int, heads: int

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.fast.cuda_graphs.buckets import next_power_of_two
-from regard.fast.decoding.device.ops import DecodingOps, LSTMWeights, RowGather, SourceMemory, TopK
+from regard.fast.decoding.device.ops import DecodingOps, LSTMWeights, RowGather, SourceMemory, TokenEmbedding, TopK
 from regard.fast.decoding.device.state import BeamState
 from regard.fast.kernels.triton import decoding as kernels
 from regard.fast.kernels.triton.rnn import tile_shape
@@ -76,16 +76,10 @@ class TritonDecodingOps(DecodingOps):
         )  # fmt: skip
 
     def embed_and_link(
-        self,
-        state: BeamState,
-        number: int,
-        words: Tensor,
-        scale: float,
-        positions: Tensor,
-        before: Tensor,
-        after: Tensor,
+        self, state: BeamState, number: int, embedding: TokenEmbedding, before: Tensor, after: Tensor
     ) -> Tensor:
         """Run one program for each row."""
+        words, scale, positions = embedding
         (R, capacity), size = before.shape, words.shape[1]
         x = words.new_empty(R, size)
         kernels.embed_and_link[(R,)](

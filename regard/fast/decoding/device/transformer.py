@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from regard.fast.cuda_graphs.buckets import round_up_to_fraction
 from regard.fast.cuda_graphs.pool import StaticBuffers
-from regard.fast.decoding.device.ops import DecodingOps, attention_weights
+from regard.fast.decoding.device.ops import DecodingOps, TokenEmbedding, attention_weights
 from regard.fast.decoding.device.state import (
     BeamState,
     CastWeights,
@@ -106,7 +106,7 @@ class TransformerStep:
         self.source = take("source", weights.dtype, size.sentences, size.source, L * 2 * D)
         self.ids = take("ids", torch.int64, size.sentences, size.source)
         self.lengths = take("lengths", torch.int32, size.sentences)
-        self.positions = weights.position_table(size.capacity)
+        self.embedding = TokenEmbedding(weights.words, weights.scale, weights.position_table(size.capacity))
 
     def start(self, source: Tensor, lengths: Tensor, count: int, replay: ReplayFunction) -> None:
         """Encode the sources."""
@@ -142,7 +142,7 @@ class TransformerStep:
         """Run all layers."""
         own, ops = self.weights, self.weights.ops
         previous_table, new_table = self.tables[1 - number % 2], self.tables[number % 2]
-        x = ops.embed_and_link(state, number, own.words, own.scale, self.positions, previous_table, new_table)
+        x = ops.embed_and_link(state, number, self.embedding, previous_table, new_table)
         stream = ResidualStream(ops.packed, x, own.layers, own.decoder.norm, own.dtype, own.casts.cast)
         alignment_layer = range(len(own.layers))[own.decoder.alignment_head.layer]
         sources = self.source.chunk(len(own.layers), 2)

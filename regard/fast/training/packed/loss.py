@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.fast.cuda_graphs.buckets import bucket_length
-from regard.fast.cuda_graphs.cache import LossGraphCache, use_detached_parameters
+from regard.fast.cuda_graphs.cache import LossGraph, LossGraphCache, use_detached_parameters
 from regard.fast.eligibility import (
     ModelFingerprint,
     compute_dtype,
@@ -99,12 +99,9 @@ class PackedLoss(KernelLoss):
             replaced = [*model.encoder.modules(), *model.decoder.modules()]
             self.replaced_modules = replaced if is_supported(model) else []
             self.fingerprint, self.graph_cache = ModelFingerprint(model), LossGraphCache()
-        is_unchanged = (
-            bool(self.replaced_modules)
-            and type(model.criterion) is CrossEntropy
-            and not has_hooks_or_overrides(*self.replaced_modules)
-        )
-        return self.fingerprint if is_unchanged else None
+        if type(model.criterion) is not CrossEntropy or has_hooks_or_overrides(*self.replaced_modules):
+            return None
+        return self.fingerprint if self.replaced_modules else None
 
     def _compute_by_graph(
         self, model: Seq2Seq, fingerprint: ModelFingerprint, batch: PaddedBatch, size: BatchSize, ops: PackedOps
@@ -120,7 +117,8 @@ class PackedLoss(KernelLoss):
         def compute(inputs: Sequence[Tensor]) -> Tensor:
             return _compute_eagerly(model, inputs, bucket, ops)
 
-        return self.graph_cache.compute_loss(key, model, fingerprint.weights, compute, batch, shapes)
+        make = partial(LossGraph, model, compute, batch, shapes)
+        return self.graph_cache.compute_loss(key, fingerprint.weights, batch, make)
 
 
 def _measure_batch(batch: PaddedBatch, ops: PackedOps) -> BatchSize | None:
