@@ -41,24 +41,24 @@ def accelerate(model: M) -> M:
     Recurrent layers and decoder loops get kernels for the device, a Transformer gets the packed loss and a KV cache,
     other models the chunked loss, and searches run on the GPU.
     """
-    if fast_paths_enabled():
-        torch.backends.cudnn.allow_tf32 = False  # the reference implementation computes in fp32, too
-        for module in model.modules():
-            if isinstance(module, Recurrent):
-                module.unroll = run_layer
-            elif type(module) in DECODER_LOOPS:
-                module.unroll = DECODER_LOOPS[type(module)]  # type: ignore[assignment]
-        if isinstance(model, Seq2Seq) and packed_loss.is_supported(model):
+    if not fast_paths_enabled():
+        return model
+    torch.backends.cudnn.allow_tf32 = False  # the reference implementation computes in fp32, too
+    for module in model.modules():
+        if isinstance(module, Recurrent):
+            module.unroll = run_layer
+        elif type(module) in DECODER_LOOPS:
+            module.unroll = DECODER_LOOPS[type(module)]  # type: ignore[assignment]
+    if isinstance(model, Seq2Seq):
+        model.make_fast_decoder = make_cached_decoder
+        if packed_loss.is_supported(model):
             model.loss_fn = packed_loss.PackedLoss()
-        elif isinstance(model, Seq2Seq) and linear_cross_entropy.is_supported(model):
+        elif linear_cross_entropy.is_supported(model):
             is_transformer = isinstance(model.decoder, TransformerDecoder)
-            model.loss_fn = linear_cross_entropy.ChunkedLoss(
-                packed_loss.find_obstacle(model) if is_transformer else None
-            )
-        if isinstance(model, Seq2Seq) and device_beam_search.is_supported(model):
+            padding_reason = packed_loss.find_obstacle(model) if is_transformer else None
+            model.loss_fn = linear_cross_entropy.ChunkedLoss(padding_reason)
+        if device_beam_search.is_supported(model):
             model.device_search = device_beam_search.DeviceBeamSearch()
-        if isinstance(model, Seq2Seq):
-            model.make_fast_decoder = make_cached_decoder
     return model
 
 
