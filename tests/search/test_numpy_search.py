@@ -171,7 +171,7 @@ def test_attention_of_finished_sentences_is_not_stored() -> None:
     for who in (np.arange(100), np.array([7])):
         steps = np.zeros((3, 1, len(who), 2), np.int64)
         record.add_steps(who, list(steps), np.ones((1, len(who), 2, 50), np.float32))
-    assert [one.weights.shape for one in record.attention] == [(1, 100, 2, 50), (1, 1, 2, 50)]
+    assert [weights.shape for _, weights in record.attention] == [(1, 100, 2, 50), (1, 1, 2, 50)]
 
 
 @pytest.mark.parametrize("options", [{"prefix": [[]]}, {"prefix": []}, {"force": [[]]}], ids=str)
