@@ -104,6 +104,13 @@ def test_a_decoder_is_one_model_file_and_one_recipe(
     write_block("sennrich2017.yaml", tmp_path)
     monkeypatch.setenv("REGARD_IMPORT", "sennrich2017")
     check_training_and_translation(regard, corpus, "sennrich2017.yaml")
+    texts = [corpus / f"dev.{language}" for language in ("en", "de")]
+    for override, message in (
+        ("model.layers=2", "one layer of gru cells, not 2 of gru"),
+        ("model.tie=true", "tie: embeddings have 8 numbers, maxout gives 4"),
+    ):
+        done = regard("train", *texts, "--recipe", "sennrich2017.yaml", "--out", "refused", *SMALL, override)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.slow

@@ -81,7 +81,8 @@ class Decoder(nn.Module):
 
     alignment_head = AlignmentHead()
     supports_shared_memory = False  # whether `expand_beams` and its companions work; if not, search uses `select`
-    computation_order: tuple[str, ...] = ()  # the quantities that one step computes, in order, in the paper's symbols
+    # The quantities that one step computes, in order, in the paper's symbols; without a_t there is no attention.
+    computation_order: tuple[str, ...] = ("a_t", "c_t")
 
     def forward(self, encoded: Encoded, target_in: Tensor) -> Decoded:
         """Run teacher forcing on target_in (B, T), which begins with BOS; equal to repeated `step`."""
