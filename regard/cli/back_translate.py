@@ -8,7 +8,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -16,24 +16,15 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import (
-    Beam,
-    EngineOptions,
-    SearchArguments,
-    Source,
-    Target,
-    TranslateChunks,
-    expand_options,
-    read_pairs,
-    resolve_languages,
-    split_runs,
-)
+from regard.cli import options
+from regard.cli.options import EngineOptions, SearchArguments, TranslateChunks, expand_options, split_runs
+from regard.cli.runs import flatten_config
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks, iterate_stdin_lines
 from regard.cli.translate import LINES_PER_CHUNK, find_document, show_line_progress
 from regard.console import is_terminal, log_message
 from regard.data.readers.text import STANDARD_INPUT, Pair, iterate_lines
 from regard.errors import UserError, short_repr
-from regard.paths import lock_file, write_atomically
+from regard.paths import lock_file, read_json_object, write_atomically
 from regard.runs import Run
 
 if TYPE_CHECKING:
@@ -74,8 +65,7 @@ class ResumableFile:
                 f"{self.out} was started before and has reached line {lines:,}: continue with --resume, or remove "
                 f"{self.partial_path} and {self.state_path} to start again"
             )
-        self._open("a+b", "wait for it, or choose another --out")
-        self.file.truncate(0)
+        self._open(0, "wait for it, or choose another --out")
         self.write([], self.counts)
         return self
 
@@ -85,21 +75,23 @@ class ResumableFile:
             raise UserError(f"nothing to resume: {self.out} was not started, or it is finished; leave out --resume")
         state = self._read_state()
         unrecorded = set(LANGUAGE_KEYS) - set(state["job"])  # by earlier versions
-        job = {key: value for key, value in self.job.items() if key not in unrecorded}
-        differences = _describe_differences(state["job"], job)
-        if differences:
-            raise UserError(f"{self.out} can be resumed only with the same options and data: {'; '.join(differences)}")
+        before = flatten_config(state["job"])
+        now = flatten_config({key: value for key, value in self.job.items() if key not in unrecorded})
+        changed = [key for key in {**now, **before} if before.get(key) != now.get(key)]
+        if changed:
+            differences = "; ".join(f"{key} was {before.get(key)!r}, not {now.get(key)!r}" for key in changed)
+            raise UserError(f"{self.out} can be resumed only with the same options and data: {differences}")
         if not self.partial_path.exists() or self.partial_path.stat().st_size < state["bytes"]:
             raise UserError(f"{self.partial_path} is shorter than {self.state_path} says; remove both to start again")
-        self._open("r+b", "wait for it")
-        self.file.truncate(state["bytes"])
-        self.file.seek(state["bytes"])
+        self._open(state["bytes"], "wait for it")
         self.counts = Counter(state["tally"])
         return self
 
-    def _open(self, mode: str, advice: str) -> None:
-        self.file = self.partial_path.open(mode)
+    def _open(self, size: int, advice: str) -> None:
+        """Open the partial file for appending, and keep its first `size` bytes."""
+        self.file = self.partial_path.open("a+b")
         lock_file(self.file, f"another process is writing {self.out}; {advice}")
+        self.file.truncate(size)
 
     def iterate_rows(self) -> Iterator[str]:
         """Yield the lines that were written before."""
@@ -108,13 +100,10 @@ class ResumableFile:
             yield line.decode(errors="replace").removesuffix("\n")
 
     def _read_state(self) -> dict[str, Any]:
-        try:
-            state = json.loads(self.state_path.read_bytes())
-            return {"job": dict(state["job"]), "bytes": int(state["bytes"]), "tally": dict(state["tally"])}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{self.state_path} cannot be read; remove it and {self.partial_path} to start again"
-            ) from error
+        match read_json_object(self.state_path):
+            case {"job": dict(), "bytes": int(), "tally": dict()} as state:
+                return state
+        raise UserError(f"{self.state_path} cannot be read; remove it and {self.partial_path} to start again")
 
     def write(self, lines: Iterable[str], counts: Counter[str]) -> None:
         """Write a chunk and sync it to disk, then update the state file."""
@@ -132,18 +121,6 @@ class ResumableFile:
         self.state_path.unlink()
 
 
-def _describe_differences(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """List the keys, also nested ones, whose values differ."""
-    differences = []
-    for key in {**after, **before}:
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            differences += _describe_differences(old, new, f"{prefix}{key}.")
-        elif old != new:
-            differences.append(f"{prefix}{key} was {old!r}, not {new!r}")
-    return differences
-
-
 TSV_WHITESPACE = str.maketrans("\t\n\r", "   ")  # a tab in a text would end its column
 BLANK_LINES = "blank lines"
 TRUNCATED_TRANSLATIONS = "translations that did not come to an end"
@@ -159,66 +136,74 @@ Resume = Annotated[bool, Option("--resume", help="Resume the same command after 
 PairMaker = Callable[["Pair", list[str]], Iterable[tuple[str, str]]]  # pair, translations of its source -> new pairs
 
 
-@dataclass(frozen=True, kw_only=True)
-class TranslatedPairsJob:
-    """A back-translation or distillation job: models, options, output file and resuming."""
+def _write_translated_pairs(
+    pairs: Iterator[Pair],
+    make_pairs: PairMaker,
+    *,
+    source_column: int,
+    folders: Sequence[Path],
+    translation_options: Options,
+    engine_options: EngineOptions,
+    provenance: dict[str, Any],
+    out: Path | None,
+    resume: bool,
+) -> None:
+    """Translate the source of each pair and write new pairs, which have that source in `source_column`.
 
-    folders: Sequence[Path]
-    translation_options: Options
-    engine_options: EngineOptions
-    provenance: dict[str, Any]  # recorded in the state file: a job is resumed only with the same values
-    out: Path | None
-    resume: bool
+    `provenance` is recorded in the state file: a job is resumed only with the same values.
+    """
+    engine_options.check()
+    if out is None and resume:
+        raise UserError("--resume needs --out, the file to resume")
+    if out is not None and out.suffix != ".tsv":
+        raise UserError(f"--out must be a .tsv file, which `regard train` can read, not {out}")
+    with _open_output(out, resume, folders, translation_options, provenance) as output:
+        counts = output.counts if output else Counter[str]()
+        if output:
+            _skip_finished((pair.source for pair in pairs), source_column, output)
+        try:
+            with (
+                exit_on_broken_pipe(),
+                engine_options.open_translator(folders, translation_options) as translate_chunks,
+            ):
+                for chunk, translations in _iterate_translated_chunks(pairs, translate_chunks):
+                    new_counts = counts.copy()  # replaces the counts when the rows are written
+                    rows = _make_rows(chunk, translations, make_pairs, new_counts)
+                    new_counts.update(lines=len(chunk), pairs=len(rows))
+                    if output:
+                        output.write(rows, new_counts)
+                    else:
+                        sys.stdout.write("".join(row + "\n" for row in rows))
+                        sys.stdout.flush()
+                    counts = new_counts
+                    # Without a terminal for a progress bar.
+                    if not is_terminal() and counts["lines"] % (CHUNKS_PER_LOG_LINE * LINES_PER_CHUNK) == 0:
+                        log_message(f"line {counts['lines']:,}, {counts['pairs']:,} pairs")
+        except KeyboardInterrupt:
+            advice = "; to resume, run the same command with --resume" if output and counts["lines"] else ""
+            log_message(f"stopped after line {counts['lines']:,}{advice}")
+            raise typer.Exit(130) from None
+        if output:
+            output.finish()
+    reasons = (BLANK_LINES, TRUNCATED_TRANSLATIONS, EMPTY_TRANSLATIONS)
+    skipped = ", ".join(f"{counts[reason]:,} {reason}" for reason in reasons if counts[reason])
+    log_message(
+        f"{counts['pairs']:,} pairs of {counts['lines']:,} lines" + (f"; skipped: {skipped}" if skipped else "")
+    )
+    if not counts["pairs"]:
+        raise UserError("no pairs were written; check that the model is trained and the text is in its source language")
 
-    def __post_init__(self) -> None:
-        self.engine_options.check()
-        if self.out is None and self.resume:
-            raise UserError("--resume needs --out, the file to resume")
-        if self.out is not None and self.out.suffix != ".tsv":
-            raise UserError(f"--out must be a .tsv file, which `regard train` can read, not {self.out}")
 
-    def run(self, pairs: Iterator[Pair], source_column: int, make_pairs: PairMaker) -> None:
-        """Translate the source of each pair and write new pairs, which have that source in `source_column`."""
-        open_translator = self.engine_options.open_translator
-        with self._open_output() as output:
-            counts = Counter[str]()
-            if output:
-                counts = output.counts
-                _skip_finished((pair.source for pair in pairs), source_column, output)
-            try:
-                with exit_on_broken_pipe(), open_translator(self.folders, self.translation_options) as translate_chunks:
-                    for chunk, translations in _iterate_translated_chunks(pairs, translate_chunks):
-                        new_counts = counts.copy()  # replaces the counts when the rows are written
-                        rows = _make_rows(chunk, translations, make_pairs, new_counts)
-                        new_counts.update(lines=len(chunk), pairs=len(rows))
-                        if output:
-                            output.write(rows, new_counts)
-                        else:
-                            sys.stdout.write("".join(row + "\n" for row in rows))
-                            sys.stdout.flush()
-                        counts = new_counts
-                        _log_progress(counts)
-            except KeyboardInterrupt:
-                advice = "; to resume, run the same command with --resume" if output and counts["lines"] else ""
-                log_message(f"stopped after line {counts['lines']:,}{advice}")
-                raise typer.Exit(130) from None
-            if output:
-                output.finish()
-        log_message(_format_summary(counts))
-        if not counts["pairs"]:
-            raise UserError(
-                "no pairs were written; check that the model is trained and the text is in its source language"
-            )
-
-    def _open_output(self) -> ResumableFile | nullcontext[None]:
-        """Open the output file, new or resumed; None for standard output."""
-        if self.out is None:
-            return nullcontext(None)
-        runs = [Run(folder.resolve()) for folder in self.folders]
-        checkpoints = [str(run.checkpoint_folder(run.find_best_step())) for run in runs]
-        job = {"models": checkpoints, "options": asdict(self.translation_options)}
-        output = ResumableFile(self.out, self.provenance | job)
-        return output.resume() if self.resume else output.start_new()
+def _open_output(
+    out: Path | None, resume: bool, folders: Sequence[Path], translation_options: Options, provenance: Mapping[str, Any]
+) -> ResumableFile | nullcontext[None]:
+    """Open the output file, new or resumed; None for standard output."""
+    if out is None:
+        return nullcontext(None)
+    runs = [Run(folder.resolve()) for folder in folders]
+    checkpoints = [str(run.checkpoint_folder(run.find_best_step())) for run in runs]
+    output = ResumableFile(out, {**provenance, "models": checkpoints, "options": asdict(translation_options)})
+    return output.resume() if resume else output.start_new()
 
 
 def _skip_finished(sources: Iterator[str], source_column: int, output: ResumableFile) -> None:
@@ -275,19 +260,6 @@ def _make_rows(
     return rows
 
 
-def _log_progress(counts: Counter[str]) -> None:
-    """Log the progress from time to time if there is no terminal."""
-    if not is_terminal() and counts["lines"] % (CHUNKS_PER_LOG_LINE * LINES_PER_CHUNK) == 0:
-        log_message(f"line {counts['lines']:,}, {counts['pairs']:,} pairs")
-
-
-def _format_summary(counts: Counter[str]) -> str:
-    """Return a sentence with the number of pairs, and of skipped lines by reason."""
-    reasons = (BLANK_LINES, TRUNCATED_TRANSLATIONS, EMPTY_TRANSLATIONS)
-    skipped = ", ".join(f"{counts[reason]:,} {reason}" for reason in reasons if counts[reason])
-    return f"{counts['pairs']:,} pairs of {counts['lines']:,} lines" + (f"; skipped: {skipped}" if skipped else "")
-
-
 SEARCH_OPTIONS = ("length_penalty", "max_length", "no_repeat")
 SAMPLING_OPTIONS = ("sample", "temperature", "top_k", "top_p", "seed")
 ENGINE_OPTIONS = ("engine", "precision", "workers")
@@ -303,7 +275,7 @@ def back_translate(
     ],
     out: Out = None,
     resume: Resume = False,
-    beam: Beam = 5,
+    beam: options.Beam = 5,
     *,
     search: Annotated[SearchArguments, *SEARCH_OPTIONS, *SAMPLING_OPTIONS],
     engine_options: Annotated[EngineOptions, *ENGINE_OPTIONS],
@@ -322,7 +294,10 @@ def back_translate(
         raise UserError(f"{files[0]} is a document; back-translation reads a file with one sentence per line")
     file = files[0] if files else STANDARD_INPUT
     lines = iterate_stdin_lines() if file == STANDARD_INPUT else iterate_lines(file)
-    job = TranslatedPairsJob(
+    _write_translated_pairs(
+        (Pair(line, "") for line in lines),
+        lambda pair, texts: [(text, pair.source) for text in texts[:1]],
+        source_column=1,
         folders=folders,
         translation_options=search.parse(beam=beam, alignments=False),
         engine_options=engine_options,
@@ -330,7 +305,6 @@ def back_translate(
         out=out,
         resume=resume,
     )
-    job.run((Pair(line, "") for line in lines), 1, lambda pair, texts: [(text, pair.source) for text in texts[:1]])
 
 
 @expand_options
@@ -348,9 +322,9 @@ def distill(
         ),
     ] = False,
     resume: Resume = False,
-    source: Source = None,
-    target: Target = None,
-    beam: Beam = 5,
+    source: options.Source = None,
+    target: options.Target = None,
+    beam: options.Beam = 5,
     *,
     search: Annotated[SearchArguments, *SEARCH_OPTIONS],
     engine_options: Annotated[EngineOptions, *ENGINE_OPTIONS],
@@ -371,9 +345,12 @@ def distill(
         if keep_original and pair.target.strip():
             yield pair
 
-    languages = dict(zip(LANGUAGE_KEYS, resolve_languages(folders, source, target), strict=True))
+    languages = dict(zip(LANGUAGE_KEYS, options.resolve_languages(folders, source, target), strict=True))
     inputs = {"data": list(map(str, files)), "keep_original": keep_original, "nearest": nearest}
-    job = TranslatedPairsJob(
+    _write_translated_pairs(
+        options.read_pairs(folders, files, source, target),
+        make_pairs,
+        source_column=0,
         folders=folders,
         translation_options=search.parse(beam=beam, n_best=beam if nearest else 1, alignments=False),
         engine_options=engine_options,
@@ -381,4 +358,3 @@ def distill(
         out=out,
         resume=resume,
     )
-    job.run(read_pairs(folders, files, source, target), 0, make_pairs)

@@ -124,7 +124,7 @@ def _format_duration(seconds: float) -> str:
 
 def _find_config_differences(summaries: Sequence[RunSummary]) -> dict[str, dict[str, Any]]:
     """Return the config keys whose values differ, with the value of each run that has the key."""
-    configs = {str(one.folder): dict(_flatten_config(one.config)) for one in summaries if one.config is not None}
+    configs = {str(one.folder): flatten_config(one.config) for one in summaries if one.config is not None}
     differences = {}
     for key in dict.fromkeys(key for config in configs.values() for key in config):
         values = {name: config[key] for name, config in configs.items() if key in config}
@@ -133,12 +133,12 @@ def _find_config_differences(summaries: Sequence[RunSummary]) -> dict[str, dict[
     return differences
 
 
-def _flatten_config(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Flatten nested keys: `{"model": {"size": 3}}` becomes `("model.size", 3)`."""
-    items = []
+def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten nested keys: `{"model": {"size": 3}}` becomes `{"model.size": 3}`."""
+    flat: dict[str, Any] = {}
     for key, value in config.items():
-        items += _flatten_config(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
-    return items
+        flat |= flatten_config(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
 
 
 def _format_config_value(value: Any) -> str:
