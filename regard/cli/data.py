@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -103,8 +104,11 @@ def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
         (name, f"{side['characters']:,} characters, {side['distinct_characters']:,} distinct; {side['empty']:,} empty")
     ]
     if side["scripts"]:
-        fractions = (f"{script} {_format_percent(fraction)}" for script, fraction in side["scripts"].items())
-        rows.append(("scripts", ", ".join(fractions)))
+        percentages = {
+            script: f"{100 * fraction:.1f} %" if fraction >= 0.001 else "< 0.1 %"
+            for script, fraction in side["scripts"].items()
+        }
+        rows.append(("scripts", ", ".join(map(" ".join, percentages.items()))))
     if words := side["words"]:
         figures = f"mean {words['mean']:.1f}, median {words['median']}, 95 % {words['p95']}, longest {words['max']:,}"
         rows.append(("words", figures))
@@ -112,11 +116,6 @@ def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
     for label, count in side["histogram"].items():
         rows.append((f"{label:>9}", f"{'█' * round(BAR_WIDTH * count / most):<{BAR_WIDTH}} {count:,}"))
     return rows
-
-
-def _format_percent(fraction: float) -> str:
-    """Format a fraction as a percentage; a small one that is not 0 is "< 0.1 %"."""
-    return f"{100 * fraction:.1f} %" if fraction >= 0.001 else "< 0.1 %"
 
 
 def clean(
@@ -212,18 +211,12 @@ def get(
     elif test_set := find_test_set(name):
         typer.echo(f"{name}: a test set of sacreBLEU, free for research", err=True)
         files = download_test_set(*test_set, folder, mirror)
-    elif (swapped := _swap_languages(name)) in PUBLIC_CORPORA:
+    elif (swapped := re.sub(r"([^-]*)-([^-]*)$", r"\2-\1", name)) in PUBLIC_CORPORA:
         raise UserError(f"unknown corpus {name!r}; use {swapped}, which serves both directions")
     else:
         raise UserError(f"unknown corpus {name!r}{format_suggestion(name, PUBLIC_CORPORA)}")
     for file in files:
         typer.echo(file)
-
-
-def _swap_languages(name: str) -> str:
-    """Return `corpus-en-de` for `corpus-de-en`."""
-    *first, source, target = ["", *name.split("-")]
-    return "-".join([*first[1:], target, source])
 
 
 def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:

@@ -77,19 +77,15 @@ def describe_machine() -> dict[str, str]:
 
 def describe_packages() -> dict[str, str]:
     """Return the version of each optional package, or how to install it."""
-    return {
-        name: _find_version(name) or f"not installed (pip install 'regard[{extra}]')"
-        for name, extra in PACKAGES.items()
-    }
-
-
-def _find_version(package: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version  # slow to import, and other commands do not need it
 
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    packages = {}
+    for name, extra in PACKAGES.items():
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = f"not installed (pip install 'regard[{extra}]')"
+    return packages
 
 
 def _describe_memory() -> str:

@@ -49,7 +49,7 @@ def evaluate(
 
     Example: regard evaluate runs/mine test.en test.de --gold test.align
     """
-    from regard.evaluate.translation_metrics import compare_systems, warn_about_bleu
+    from regard.evaluate.translation_metrics import compare_systems, score_translations, warn_about_bleu
 
     if gold_first is not None and gold is None:
         raise UserError("--gold-first is the index of the first word in --gold: it needs --gold")
@@ -59,30 +59,45 @@ def evaluate(
         if gold or compare or beam:
             raise UserError("--gold, --compare and --beam need runs, not files of translations")
         corpus = read_all_pairs(paths, source, target, allow_unnamed=False)
+        sources, references = zip(*corpus, strict=True)
         for path in hypothesis:
+            lines = list(iterate_lines(path))
             if str(path) in translations:
                 raise UserError("the same --hypothesis file is given twice")
-            translations[str(path)] = _read_hypotheses(path, corpus)
-            reports.append({"system": str(path), **_score_hypotheses(translations[str(path)], corpus, lowercase)})
+            if len(lines) != len(corpus):
+                raise UserError(f"{path} has {len(lines)} lines for {len(corpus)} pairs; it needs one line per pair")
+            translations[str(path)] = lines
+            scores = score_translations(sources, lines, references, lowercase)
+            reports.append(_make_report(str(path), scores, corpus))
     else:
+        from regard.evaluate.alignment_error_rate import read_gold_alignments
         from regard.tasks import get_task  # imports PyTorch
+        from regard.translate import load
+        from regard.translate.evaluation import evaluate_translator
 
         folders, files = split_runs(paths)
         if get_task(Run(folders[0]).read_config()).command == "predict":
-            translation_only = {"--gold": gold, "--beam": beam, "--lowercase": lowercase}
-            for name, value in {**translation_only, "--source": source, "--target": target}.items():
-                if value:
-                    raise UserError(f"{name} is for runs that translate, but {folders[0]} does not")
+            given = {"gold": gold, "beam": beam, "lowercase": lowercase, "source": source, "target": target}
+            for name in filter(given.get, given):
+                raise UserError(f"--{name} is for runs that translate, but {folders[0]} does not")
             typer.echo(_evaluate_predictors(folders, files, as_json))
             return
         corpus = load_pairs(folders, files, source, target)
         target = resolve_languages(folders, source, target)[1]
         if compare and len({folder.resolve() for folder in folders}) < max(2, len(folders)):
             raise UserError("--compare needs at least two different runs")
+        links = read_gold_alignments(gold, corpus, gold_first) if gold else None
         for ensemble in [[folder] for folder in folders] if compare else [folders]:
             name = " ".join(map(str, ensemble))
-            translations[name], report = _evaluate_run(ensemble, corpus, gold, gold_first, beam or 5)
-            reports.append({"system": name, **report})
+            result = evaluate_translator(load(*ensemble), corpus, links, beam or 5)
+            translations[name] = [translation.text for translation in result.translations]
+            report = {
+                **_make_report(name, result.scores, corpus),
+                "perplexity": result.perplexity,
+                "accuracy": result.accuracy,
+                **{key: result.alignment and getattr(result.alignment, key) for key in ("aer", "precision", "recall")},
+            }
+            reports.append(report)
     references = [pair.target for pair in corpus]
     warn_about_bleu(references, target)
     if len(reports) > 1:
@@ -121,45 +136,11 @@ def _format_value(value: Any, is_nested: bool = False) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _read_hypotheses(path: Path, corpus: Sequence[Pair]) -> list[str]:
-    """Read a file of translations, one line per pair."""
-    hypotheses = list(iterate_lines(path))
-    if len(hypotheses) != len(corpus):
-        raise UserError(f"{path} has {len(hypotheses)} lines for {len(corpus)} pairs; it needs one line per pair")
-    return hypotheses
-
-
-def _evaluate_run(
-    folders: list[Path], corpus: Sequence[Pair], gold: Path | None, gold_first: int | None, beam: int
-) -> tuple[list[str], dict[str, Any]]:
-    """Translate the corpus with a run; return the translations and the scores."""
-    from regard.evaluate.alignment_error_rate import read_gold_alignments
-    from regard.translate import load
-    from regard.translate.evaluation import evaluate_translator
-
-    links = read_gold_alignments(gold, corpus, gold_first) if gold else None
-    result = evaluate_translator(load(*folders), corpus, links, beam)
-    report = {
-        **_make_report(result.scores, corpus),
-        "perplexity": result.perplexity,
-        "accuracy": result.accuracy,
-        **{name: result.alignment and getattr(result.alignment, name) for name in ("aer", "precision", "recall")},
-    }
-    return [translation.text for translation in result.translations], report
-
-
-def _score_hypotheses(hypotheses: Sequence[str], corpus: Sequence[Pair], lowercase: bool) -> dict[str, Any]:
-    """Score a file of translations."""
-    from regard.evaluate.translation_metrics import score_translations
-
-    sources, references = zip(*corpus, strict=True)
-    return _make_report(score_translations(sources, hypotheses, references, lowercase), corpus)
-
-
-def _make_report(scores: TranslationScores, corpus: Sequence[Pair]) -> dict[str, Any]:
+def _make_report(system: str, scores: TranslationScores, corpus: Sequence[Pair]) -> dict[str, Any]:
     """Return the values of the metrics, their signatures, and BLEU by length."""
     metrics = {"bleu": scores.bleu, "chrf": scores.chrf, "ter": scores.ter}
     return {
+        "system": system,
         "pairs": len(corpus),
         **{name: score.value for name, score in metrics.items()},
         **{f"{name}_signature": score.signature for name, score in metrics.items()},

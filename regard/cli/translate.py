@@ -13,23 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import (
-    Beam,
-    EngineOptions,
-    SearchArguments,
-    TranslateChunks,
-    expand_options,
-    resolve_languages,
-    split_runs,
-)
-from regard.cli.stdio import (
-    exit_on_broken_pipe,
-    iterate_available_chunks,
-    iterate_chunks,
-    iterate_stdin_lines,
-    read_line_chunks,
-    restore_default_sigpipe,
-)
+from regard.cli import options, stdio
+from regard.cli.options import EngineOptions, SearchArguments, TranslateChunks, expand_options, split_runs
 from regard.console import log_message, make_progress_bar
 from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_pharaoh
 from regard.errors import UserError
@@ -48,7 +33,7 @@ INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 @expand_options
 def translate(
     runs: Annotated[list[Path], Argument(help="One run, or several as an ensemble; then a file, or standard input.")],
-    beam: Beam = 5,
+    beam: options.Beam = 5,
     n_best: Annotated[int, Option("--n-best", min=1, help="Translations per line, the best first.")] = 1,
     as_json: Annotated[
         bool, Option("--json", help="One JSON object per line: text, tokens, score, alignment.")
@@ -84,17 +69,21 @@ def translate(
     )
     open_translator = partial(engine_options.open_translator, folders, translation_options)
     if document:
-        with exit_on_broken_pipe(), open_translator() as translate_chunks:
-            write_translated_document(document, translate_chunks, resolve_languages(folders[:1], None, None))
+        with stdio.exit_on_broken_pipe(), open_translator() as translate_chunks:
+            write_translated_document(document, translate_chunks, options.read_languages(folders[0]))
         return
-    chunks, writer = read_line_chunks(files, LINES_PER_CHUNK), TranslationWriter(n_best, output_format, tags)
-    with exit_on_broken_pipe(), open_translator() as translate_chunks:
+    chunks, counts = stdio.read_line_chunks(files, LINES_PER_CHUNK), TranslationCounts(tags)
+    with stdio.exit_on_broken_pipe(), open_translator() as translate_chunks:
         for translations in show_line_progress(translate_chunks(chunks)):
-            writer.write(translations)
-    if cut_off := writer.counts["cut off"]:
-        log_message(f"{cut_off} of {writer.counts['total']:,} translations were cut off at the maximum length")
-    for warning in writer.iterate_warnings():
-        log_message(f"warning: {warning}")
+            for translation in translations:
+                number = counts["total"] if n_best > 1 else None
+                sys.stdout.write(format_translation(translation, output_format, number))
+                counts.add(translation)
+            sys.stdout.flush()
+    if counts["cut off"]:
+        log_message(f"{counts['cut off']} of {counts['total']:,} translations were cut off at the maximum length")
+    counts.warn_if_empty()
+    counts.log_warnings()
 
 
 def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Translation]]:
@@ -109,6 +98,10 @@ def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Tra
             progress.advance(task, len(chunk))
 
 
+def _log_warning(message: str) -> None:
+    log_message(f"warning: {message}")
+
+
 class TranslationCounts(Counter[str]):
     """Numbers of translations for warnings; with --tags, a text of tags alone is empty."""
 
@@ -118,69 +111,48 @@ class TranslationCounts(Counter[str]):
 
     def add(self, translation: Translation) -> None:
         """Count a translation."""
-        has_source = self._has_text(translation.source)
+        from regard.translate.markup import ANY_TAG
+
+        texts = translation.source, translation.text
+        has_source, has_text = (bool((ANY_TAG.sub("", text) if self.tags else text).strip()) for text in texts)
         self["total"] += 1
         self["cut off"] += not translation.ended
         self["sources"] += has_source
-        self["empty"] += has_source and not self._has_text(translation.text)
+        self["empty"] += has_source and not has_text
         self["with unaligned tags"] += translation.unaligned_tags > 0
         self["with untranslated sentences"] += translation.untranslated > 0
 
-    def _has_text(self, text: str) -> bool:
-        """Return True if there is more than white space and, with --tags, tags."""
-        from regard.translate.markup import ANY_TAG
+    def warn_if_empty(self) -> None:
+        """Log a warning if translations are empty."""
+        if self["empty"]:
+            which = f"{self['empty']:,} of" if self["empty"] < self["sources"] else "all"
+            _log_warning(f"{which} {self['sources']:,} translations are empty")
 
-        return bool((ANY_TAG.sub("", text) if self.tags else text).strip())
-
-    def iterate_warnings(self) -> Iterator[str]:
-        """Yield a warning for unaligned tags and untranslated sentences."""
+    def log_warnings(self) -> None:
+        """Log a warning for unaligned tags and untranslated sentences."""
         from regard.translate.translation import describe_unaligned_tags, describe_untranslated
 
-        if self["with unaligned tags"]:
-            yield describe_unaligned_tags(self["with unaligned tags"], self["total"])
-        if self["with untranslated sentences"]:
-            yield describe_untranslated(self["with untranslated sentences"], self["total"])
+        if count := self["with unaligned tags"]:
+            _log_warning(describe_unaligned_tags(count, self["total"]))
+        if count := self["with untranslated sentences"]:
+            _log_warning(describe_untranslated(count, self["total"]))
 
 
-class TranslationWriter:
-    """Write translations to standard output, and count them."""
-
-    def __init__(self, n_best: int, output_format: str, tags: bool = False) -> None:
-        self.n_best = n_best
-        self.output_format = output_format
-        self.counts = TranslationCounts(tags)
-
-    def write(self, translations: Sequence[Translation]) -> None:
-        """Write translations and flush."""
-        for translation in translations:
-            sys.stdout.write("".join(line + "\n" for line in self._format_lines(translation)))
-            self.counts.add(translation)
-        sys.stdout.flush()
-
-    def iterate_warnings(self) -> Iterator[str]:
-        """Yield a warning for empty translations, unaligned tags and untranslated sentences."""
-        counts = self.counts
-        if counts["empty"]:
-            which = f"{counts['empty']:,} of" if counts["empty"] < counts["sources"] else "all"
-            yield f"{which} {counts['sources']:,} translations are empty"
-        yield from counts.iterate_warnings()
-
-    def _format_lines(self, best: Translation) -> list[str]:
-        """Return the lines of one source; n-best lines have its number and a score, as in Moses."""
-        if self.output_format == "json":
-            fields = make_translation_dict(best)
-            if self.n_best > 1:
-                fields["alternatives"] = [make_translation_dict(other) for other in best.alternatives]
-            return [format_json(fields)]
-        return [self._format_row(translation) for translation in (best, *best.alternatives)]
-
-    def _format_row(self, translation: Translation) -> str:
-        """Return one translation as one line; the links are empty if the model has no attention."""
+def format_translation(best: Translation, output_format: str, number: int | None = None) -> str:
+    """Return a translation as a line; with the number of its source, as n-best lines with scores, as in Moses."""
+    if output_format == "json":
+        fields = make_translation_dict(best)
+        if number is not None:
+            fields["alternatives"] = [make_translation_dict(other) for other in best.alternatives]
+        return format_json(fields) + "\n"
+    lines = ""
+    for translation in (best, *best.alternatives):
         text = translation.text.replace("\n", " ").replace("\r", " ")  # one output line per input line
-        parts = [str(self.counts["total"]), text, f"{translation.score:.4f}"] if self.n_best > 1 else [text]
-        if self.output_format == "pharaoh":
+        parts = [text] if number is None else [str(number), text, f"{translation.score:.4f}"]
+        if output_format == "pharaoh":  # the links are empty if the model has no attention
             parts.append(format_pharaoh(translation.alignment.pairs) if translation.alignment else "")
-        return " ||| ".join(parts)
+        lines += " ||| ".join(parts) + "\n"
+    return lines
 
 
 def make_translation_dict(translation: Translation) -> dict[str, Any]:
@@ -259,20 +231,17 @@ def write_translated_document(
         raise UserError(f"{path} is binary; redirect the output to a file: > {path.stem}-2{path.suffix}")
     content = path.read_bytes()
 
-    def warn(message: str) -> None:
-        log_message(f"warning: {message}")
-
     def translate_texts(texts: Sequence[str]) -> list[str]:
-        chunks = translate_chunks(iterate_chunks(texts, TEXTS_PER_CHUNK))
+        chunks = translate_chunks(stdio.iterate_chunks(texts, TEXTS_PER_CHUNK))
         counts, translated = TranslationCounts(), []
         for translation in chain.from_iterable(chunks):
             counts.add(translation)
             translated.append(translation.text)
-        for warning in counts.iterate_warnings():
-            warn(warning)
+        counts.log_warnings()
         return translated
 
-    sys.stdout.buffer.write(translate_document(path.name, content, translate_texts, warn=warn, languages=languages))
+    translated = translate_document(path.name, content, translate_texts, warn=_log_warning, languages=languages)
+    sys.stdout.buffer.write(translated)
     sys.stdout.buffer.flush()
 
 
@@ -291,11 +260,11 @@ def predict(
     if task.command != "predict":
         raise UserError(f"{run} {task.verb}; use: regard {task.command} {run} FILE")
     predictor = task.load(run)
-    restore_default_sigpipe()
+    stdio.restore_default_sigpipe()
     if file == STANDARD_INPUT:
-        chunks = iterate_available_chunks(predictor.parse_lines(iterate_stdin_lines()), INPUTS_PER_CHUNK)
+        chunks = stdio.iterate_available_chunks(predictor.parse_lines(stdio.iterate_stdin_lines()), INPUTS_PER_CHUNK)
     else:
-        chunks = iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
+        chunks = stdio.iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
     for inputs in chunks:
         for prediction in predictor.predict(inputs):
             typer.echo(format_json(prediction.to_dict()) if as_json else prediction.to_text())

@@ -26,7 +26,7 @@ from regard import api
 from regard.cli.app import app, exit_with_error, main
 from regard.cli.options import read_pairs
 from regard.cli.train import expand_dev_arguments
-from regard.cli.translate import TranslationWriter
+from regard.cli.translate import TranslationCounts, format_translation
 from regard.console import log_message, make_progress_bar
 from regard.documents import translate_document
 from regard.errors import UserError, make_nan_error
@@ -824,20 +824,32 @@ def test_load_warns_once_of_a_run_stopped_before_its_first_validation(
 
 
 def test_translate_reports_empty_translations_and_unaligned_tags(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = TranslationWriter(1, "text")
-    lines.write([Translation("a", ""), Translation("", "")])
-    assert list(lines.iterate_warnings()) == ["all 1 translations are empty"]
-    lines.write([Translation("b", "x"), Translation("<b>c</b> d", "<b>x</b>", unaligned_tags=1)])
-    assert [warning.partition(" have")[0] for warning in lines.iterate_warnings()] == [
-        "1 of 3 translations are empty",
-        "1 of 4 translations",
+    counts = TranslationCounts()
+
+    def count(*translations: Translation) -> list[str]:
+        """Count translations, and return the lines of the warnings."""
+        for translation in translations:
+            counts.add(translation)
+        counts.warn_if_empty()
+        counts.log_warnings()
+        return capsys.readouterr().err.splitlines()
+
+    assert count(Translation("a", ""), Translation("", "")) == ["warning: all 1 translations are empty"]
+    warnings = count(Translation("b", "x"), Translation("<b>c</b> d", "<b>x</b>", unaligned_tags=1))
+    assert [warning.partition(" have")[0] for warning in warnings] == [
+        "warning: 1 of 3 translations are empty",
+        "warning: 1 of 4 translations",
     ]
-    lines.write([Translation("c", "c", untranslated=1)])
-    assert "1 of 5 translations keep sentences of the source" in list(lines.iterate_warnings())[-1]
-    assert capsys.readouterr().out == "\n\nx\n<b>x</b>\nc\n"
-    lines = TranslationWriter(1, "text", tags=True)
-    lines.write([Translation("<b>a</b>", "<b></b>"), Translation("<br/>", "<br/>")])
-    assert list(lines.iterate_warnings()) == ["all 1 translations are empty"]
+    assert "1 of 5 translations keep sentences of the source" in count(Translation("c", "c", untranslated=1))[-1]
+    counts = TranslationCounts(tags=True)
+    assert count(Translation("<b>a</b>", "<b></b>"), Translation("<br/>", "<br/>")) == [
+        "warning: all 1 translations are empty"
+    ]
+
+
+def test_empty_and_multiline_translations_are_one_line_each() -> None:
+    assert format_translation(Translation("a", ""), "text") == "\n"
+    assert format_translation(Translation("<b>c</b> d", "<b>x</b>\ny"), "text") == "<b>x</b> y\n"
 
 
 def test_translate_keeps_the_format_of_documents(command: Command, run: Run, tmp_path: Path) -> None:
