@@ -27,7 +27,6 @@ from regard.tokenizers.tokenizer import Tokenizers, check_unicode
 from regard.translate.backends import TORCH
 from regard.translate.backends.base import (
     BATCH_TOKENS,
-    Backend,
     TorchBackend,
     check_engine_options,
     choose_backend,
@@ -75,7 +74,7 @@ class Translator:
         max_source_tokens: int | None = None,
         max_sentences: int | None = None,
         language: str | None = None,
-        backend: Backend | None = None,
+        backend: TorchBackend | None = None,
     ) -> None:
         self.device = choose_inference_device(device)
         self.models = [model.to(self.device).eval() for model in models]

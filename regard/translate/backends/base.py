@@ -1,8 +1,8 @@
-"""The interface of decoding backends, the choice between them, and the one that decodes step by step.
+"""The choice between decoding backends, and the one that decodes step by step.
 
-That is `TorchBackend`: beam search and sampling over models with a decoder step, by PyTorch, int8 kernels or ONNX
-Runtime. A CPU decodes several batches in parallel, one thread per batch: the matrix products of a batch are small and
-gain little from a second thread, so a second batch in parallel takes hardly longer.
+That is `TorchBackend`, the base class: beam search and sampling over models with a decoder step, by PyTorch, int8
+kernels or ONNX Runtime. A CPU decodes several batches in parallel, one thread per batch: the matrix products of a batch
+are small and gain little from a second thread, so a second batch in parallel takes hardly longer.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -45,17 +46,6 @@ from regard.translate.shortlist import Shortlist
 from regard.translate.translation import EncodedSegment
 
 
-class Backend(Protocol):
-    """Searches targets; made by `choose_backend`."""
-
-    models: Sequence[SearchModel]  # decode step by step, for continuous batching and options that `search` lacks
-    reason: str  # a sentence for the user: which implementation decodes, and why
-
-    def search(self, segments: Sequence[EncodedSegment], compiled: CompiledOptions) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each segment, best first; all segments have words."""
-        ...
-
-
 def check_engine_options(engine: str, precision: str | None, shortlist: bool = False) -> None:
     """Raise UserError for an unknown engine or precision, or a combination that does not exist."""
     if engine not in ENGINES:
@@ -66,7 +56,9 @@ def check_engine_options(engine: str, precision: str | None, shortlist: bool = F
         raise UserError(f"a {SHORTLIST} works with {TORCH} and {ONNX}; for {CTRANSLATE2} export it with the model")
 
 
-def choose_backend(engine: str, precision: str | None, runs: Sequence[LoadedRun], shortlist: bool = False) -> Backend:
+def choose_backend(
+    engine: str, precision: str | None, runs: Sequence[LoadedRun], shortlist: bool = False
+) -> TorchBackend:
     """Return the backend for an engine; its `reason` says why, and is logged if `auto` has found something faster.
 
     `auto` uses an export of the run for CTranslate2 or ONNX Runtime if there is one, and PyTorch otherwise, on a GPU,
@@ -81,7 +73,7 @@ def choose_backend(engine: str, precision: str | None, runs: Sequence[LoadedRun]
         from regard.translate.backends.ctranslate2 import CTranslate2Backend, load_ctranslate2_model
 
         reason = "CTranslate2, as requested" if engine == CTRANSLATE2 else _log_choice(f"decoding with {export}")
-        return CTranslate2Backend(load_ctranslate2_model(export), TorchBackend([first.model], device), reason)
+        return CTranslate2Backend([first.model], device, reason, ctranslate2=load_ctranslate2_model(export))
     allowed = load_shortlist(runs) if shortlist else None
     chosen = [_choose_model(engine, precision, run) for run in runs]
     reasons = dict.fromkeys(reason for _, reason in chosen)
@@ -111,7 +103,11 @@ def _may_have_export(run: LoadedRun) -> bool:
 def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
     """Return the model that decodes, which has the interface of `Seq2Seq`, and the reason."""
     if engine == TORCH and precision == INT8:
-        return _make_int8_model(run), "int8 kernels, as requested"
+        check_on_cpu(run, f"{TORCH} in {INT8}")
+        if (why := int8_model.find_int8_obstacle(run.model)) is not None:
+            folder, command = run.run.folder, f"regard export {run.run.folder} --precision {INT8}"
+            raise UserError(f"{TORCH} does not decode {folder} in {INT8}: {why}; instead run: {command}")
+        return int8_model.quantize_model(run.model), "int8 kernels, as requested"
     if engine == ONNX:
         export = run.find_export(ONNX, precision) or export_onnx(run, precision or FP32, reuse=True)
         return _load_onnx_model(run, export), "ONNX Runtime, as requested"
@@ -129,7 +125,7 @@ def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel,
     """Return the int8 kernels if int8 is requested and they run, else a usable ONNX export, else PyTorch."""
     folder, unsupported = run.run.folder, int8_model.find_int8_obstacle(run.model) if precision == INT8 else ""
     if unsupported is None:
-        return _make_int8_model(run), _log_choice(f"decoding {folder} in {INT8}")
+        return int8_model.quantize_model(run.model), _log_choice(f"decoding {folder} in {INT8}")
     export = run.find_export(ONNX, precision)
     if export is None and precision is not None:
         without = f" (no int8 kernels: {unsupported})" if unsupported else ""
@@ -144,22 +140,13 @@ def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel,
     if not is_installed("onnxruntime"):
         why = f"{export} is not used: onnxruntime is not installed (pip install 'regard[export]')"
         return run.model, _log_choice(why)
-    reason = _log_choice(f"decoding with {export}")
-    return _load_onnx_model(run, export), reason
+    _log_choice(f"decoding with {export}")
+    return _load_onnx_model(run, export), f"decoding with {export}"
 
 
 def _log_choice(reason: str) -> str:
     log_message(reason)
     return reason
-
-
-def _make_int8_model(loaded: LoadedRun) -> SearchModel:
-    """Return the model with int8 kernels; raise UserError with the reason if they cannot run it."""
-    check_on_cpu(loaded, f"{TORCH} in {INT8}")
-    if (why := int8_model.find_int8_obstacle(loaded.model)) is not None:
-        command = f"regard export {loaded.run.folder} --precision {INT8}"
-        raise UserError(f"{TORCH} does not decode {loaded.run.folder} in {INT8}: {why}; instead run: {command}")
-    return int8_model.quantize_model(loaded.model)
 
 
 def _load_onnx_model(loaded: LoadedRun, folder: Path) -> SearchModel:
@@ -180,26 +167,17 @@ BATCH_TOKENS = 4000
 GPU_BATCH_TOKENS = 64_000  # a step takes as long on a GPU for a few rows as for hundreds
 
 
+@dataclass
 class TorchBackend:
-    """Searches in batches of similar length, several at a time on a CPU; a `Backend`.
+    """Searches targets, in batches of similar length, several at a time on a CPU; made by `choose_backend`."""
 
-    A shortlist restricts the output vocabulary of beam search.
-    """
-
-    def __init__(
-        self,
-        models: Sequence[SearchModel],
-        device: torch.device,
-        reason: str = "PyTorch",
-        shortlist: Shortlist | None = None,
-    ) -> None:
-        self.models = models
-        self.device = device
-        self.reason = reason
-        self.shortlist = shortlist
+    models: Sequence[SearchModel]  # decode step by step, for continuous batching and options that `search` lacks
+    device: torch.device
+    reason: str = "PyTorch"  # a sentence for the user: which implementation decodes, and why
+    shortlist: Shortlist | None = None  # restricts the output vocabulary of beam search
 
     def search(self, segments: Sequence[EncodedSegment], compiled: CompiledOptions) -> list[list[Hypothesis]]:
-        """See `Backend`."""
+        """Return the hypotheses of each segment, best first; all segments have words."""
         options = compiled.options
         tokens = GPU_BATCH_TOKENS if self.device.type == "cuda" else BATCH_TOKENS
         batches = split_segments(segments, max(1, tokens // (options.n_best if options.sample else options.beam)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,14 @@ MAX_BATCH_TOKENS = 1024
 MAX_CALL_TOKENS = 32_000  # of one call, which makes its own batches
 
 
-class CTranslate2Backend:
-    """Decodes segments without constraints by CTranslate2, and the others by PyTorch; a `Backend`."""
+@dataclass(kw_only=True)
+class CTranslate2Backend(TorchBackend):
+    """Decodes segments without constraints by CTranslate2, and the others by PyTorch."""
 
-    def __init__(self, model: CTranslate2Model, torch_backend: TorchBackend, reason: str) -> None:
-        self.model = model
-        self.torch_backend = torch_backend
-        self.models = torch_backend.models
-        self.reason = reason
+    ctranslate2: CTranslate2Model
 
     def search(self, segments: Sequence[EncodedSegment], compiled: CompiledOptions) -> list[list[Hypothesis]]:
-        """See `Backend`."""
+        """See `TorchBackend`."""
         supported = [
             compiled.is_unconstrained and not (segment.prefix_ids or segment.forced_phrases) for segment in segments
         ]
@@ -52,8 +50,8 @@ class CTranslate2Backend:
         options = compiled.search_options
         batches = split_segments(own, MAX_CALL_TOKENS)
         calls = ([[*compiled.domain_ids, *own[row].ids, EOS] for row in rows] for rows in batches)
-        found = [self.model.search(ids, options) for ids in calls]
-        of_own, of_others = iter(restore_order(batches, found)), iter(self.torch_backend.search(others, compiled))
+        found = [self.ctranslate2.search(ids, options) for ids in calls]
+        of_own, of_others = iter(restore_order(batches, found)), iter(super().search(others, compiled))
         return [next(of_own if ours else of_others) for ours in supported]
 
 

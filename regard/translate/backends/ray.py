@@ -19,6 +19,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,13 +39,13 @@ CHUNKS_PER_WORKER = 2  # the one it translates and the next, so that it never wa
 SLOW_START_S = 30.0  # seconds after which a message says that workers are not ready
 
 
+@dataclass
 class RayWorker:
     """A Ray actor that translates chunks, with its own cores or GPU."""
 
-    def __init__(self, runs: Sequence[Path], options: Options, threads: int) -> None:
-        self.runs = runs
-        self.options = options
-        self.threads = threads
+    runs: Sequence[Path]
+    options: Options
+    threads: int
 
     # Not in the constructor: Ray wraps errors of a constructor in a message of its own, but passes on those of a task.
     @cached_property
@@ -114,7 +115,9 @@ def _connect_to_ray() -> Iterator[Any]:
             set_private_cluster_env()
             ray.init(LOCAL_CLUSTER, include_dashboard=False, **quiet)
         else:
-            _check_reachable(address)
+            host, colon, port = address.split("://")[-1].rpartition(":")
+            if colon and port.isdigit():  # Ray would retry for 15 minutes
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
             ray.init(address, **quiet)
     except (RuntimeError, ValueError, OSError) as error:
         is_local = address == LOCAL_CLUSTER
@@ -129,25 +132,18 @@ def _connect_to_ray() -> Iterator[Any]:
         ray.shutdown()
 
 
-def _check_reachable(address: str) -> None:
-    """Raise OSError if `host:port` does not accept connections; Ray would retry for 15 minutes."""
-    host, colon, port = address.split("://")[-1].rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-
-
 def set_private_cluster_env() -> None:
     """Disable Ray's usage statistics and require an authentication token."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray leaves one in the home folder
 
 
+@dataclass
 class RayWorkerPool:
     """Workers with loaded runs that share one input."""
 
-    def __init__(self, ray: Any, workers: Sequence[Any]) -> None:
-        self.ray = ray
-        self.workers = workers
+    ray: Any
+    workers: Sequence[Any]
 
     def translate_chunks(self, chunks: Iterable[Sequence[str]]) -> Iterator[list[Translation]]:
         """Yield the translations of each chunk, in order, while more chunks arrive.
@@ -205,21 +201,18 @@ def open_worker_pool(
         actors = [actor_class.remote(folders, options, max(1, cpus)) for _ in range(count)]
         try:
             with convert_ray_errors(ray, "while it loaded the model"):
-                _wait_until_loaded(ray, [actor.load.remote() for actor in actors])
+                loaded = [actor.load.remote() for actor in actors]
+                _, late = ray.wait(loaded, num_returns=count, timeout=SLOW_START_S)
+                if late:
+                    log_message(
+                        f"waiting for {len(late)} of {count} workers: the cluster is busy, or the model takes long to "
+                        f"load"
+                    )
+                ray.get(loaded)
             yield RayWorkerPool(ray, actors)
         finally:
             for actor in actors:
                 ray.kill(actor)
-
-
-def _wait_until_loaded(ray: Any, workers: Sequence[Any]) -> None:
-    """Wait until all workers have loaded; log a message if that takes long."""
-    _, late = ray.wait(workers, num_returns=len(workers), timeout=SLOW_START_S)
-    if late:
-        log_message(
-            f"waiting for {len(late)} of {len(workers)} workers: the cluster is busy, or the model takes long to load"
-        )
-    ray.get(workers)
 
 
 @contextmanager
