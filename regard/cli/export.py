@@ -47,8 +47,7 @@ def export(
     Example: regard export runs/mine --to onnx --precision int8
     """
     from regard.translate import load
-    from regard.translate.backends import CTRANSLATE2, INT8, ONNX, SHORTLIST, TORCH
-    from regard.translate.backends.base import check_engine_options
+    from regard.translate.backends import CTRANSLATE2, INT8, ONNX, SHORTLIST, TORCH, check_engine_options
     from regard.translate.backends.exports import LoadedRun, export_ctranslate2, export_onnx, export_shortlist
 
     only_shortlist = to == SHORTLIST

@@ -188,17 +188,15 @@ class EngineOptions:
     def check(self) -> None:
         """Raise UserError for engine options that do not exist or cannot be combined."""
         from regard.translate import backends
-        from regard.translate.backends.base import check_engine_options
 
         if self.engine not in (*backends.ENGINES, RAY):
             raise UserError(f"--engine must be one of {', '.join(backends.ENGINES)} and {RAY}, not {self.engine!r}")
         if self.workers is not None and self.engine != RAY:
             raise UserError(f"--workers is for --engine {RAY}; --engine {self.engine} has no workers")
-        if self.precision is not None and self.engine == RAY:
-            raise UserError(f"--precision is not for --engine {RAY}, whose workers use {backends.TORCH}")
-        if self.shortlist and self.engine == RAY:
-            raise UserError(f"--shortlist is not for --engine {RAY}")
-        check_engine_options(AUTO if self.engine == RAY else self.engine, self.precision, self.shortlist)
+        if self.engine == RAY and (self.precision is not None or self.shortlist):
+            option = "--shortlist" if self.shortlist else "--precision"
+            raise UserError(f"{option} is not for --engine {RAY}, whose workers use {backends.TORCH} without it")
+        backends.check_engine_options(AUTO if self.engine == RAY else self.engine, self.precision, self.shortlist)
 
     @contextmanager
     def open_translator(self, folders: Sequence[Path], translation_options: Options) -> Iterator[TranslateChunks]:

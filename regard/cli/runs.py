@@ -47,7 +47,7 @@ def runs(
     )
     differing = _find_config_differences(summaries) if differences else None
     if as_json:
-        document: dict[str, Any] = {"runs": [make_run_dict(summary) for summary in summaries]}
+        document: dict[str, Any] = {"runs": list(map(asdict, summaries))}
         typer.echo(format_json(document | ({} if differing is None else {"differences": differing}), default=str))
         return
     if not summaries:
@@ -144,11 +144,6 @@ def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 def _format_config_value(value: Any) -> str:
     """Format a config value as on the command line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def make_run_dict(summary: RunSummary) -> dict[str, Any]:
-    """Return a run as a JSON object."""
-    return asdict(summary) | {"folder": str(summary.folder)}
 
 
 def _print_table(rows: Sequence[TableRow]) -> None:

@@ -53,24 +53,20 @@ def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
 def iterate_stdin_lines() -> Iterator[str]:
     """Yield the lines of standard input, decoded."""
     for number, line in enumerate(_iterate_raw_lines(sys.stdin.fileno()), 1):
-        yield decode_line(line, Path("standard input"), number)
+        yield decode_line(line.removeprefix(BOM) if number == 1 else line, Path("standard input"), number)
 
 
 def _iterate_raw_lines(file: int) -> Iterator[bytes]:
     """Yield lines as they arrive, without Python's buffer: a thread blocked in it would keep the program alive."""
-    unfinished: list[bytes] = []
-    first = True
+    rest = bytearray()
     with open(file, "rb", buffering=0, closefd=False) as raw:  # in UTF-8 also from the console of Windows
         while block := raw.read(1 << 16):
-            block = block.removeprefix(BOM) if first else block
-            first = False
-            *complete, rest = block.split(b"\n")
-            for line in complete:
-                yield b"".join((*unfinished, line))
-                unfinished = []
-            unfinished.append(rest)
-    if any(unfinished):
-        yield b"".join(unfinished)
+            rest += block
+            if b"\n" in block:
+                *lines, rest = rest.split(b"\n")
+                yield from map(bytes, lines)
+    if rest.removeprefix(BOM):
+        yield bytes(rest)
 
 
 def iterate_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

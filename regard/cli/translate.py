@@ -72,18 +72,17 @@ def translate(
         with stdio.exit_on_broken_pipe(), open_translator() as translate_chunks:
             write_translated_document(document, translate_chunks, options.read_languages(folders[0]))
         return
-    chunks, counts = stdio.read_line_chunks(files, LINES_PER_CHUNK), TranslationCounts(tags)
+    chunks, counts = stdio.read_line_chunks(files, LINES_PER_CHUNK), Counter[str]()
     with stdio.exit_on_broken_pipe(), open_translator() as translate_chunks:
         for translations in show_line_progress(translate_chunks(chunks)):
             for translation in translations:
                 number = counts["total"] if n_best > 1 else None
                 sys.stdout.write(format_translation(translation, output_format, number))
-                counts.add(translation)
+                count_translation(counts, translation, tags)
             sys.stdout.flush()
     if counts["cut off"]:
         log_message(f"{counts['cut off']} of {counts['total']:,} translations were cut off at the maximum length")
-    counts.warn_if_empty()
-    counts.log_warnings()
+    log_warnings(counts)
 
 
 def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Translation]]:
@@ -102,40 +101,29 @@ def _log_warning(message: str) -> None:
     log_message(f"warning: {message}")
 
 
-class TranslationCounts(Counter[str]):
-    """Numbers of translations for warnings; with --tags, a text of tags alone is empty."""
+def count_translation(counts: Counter[str], translation: Translation, tags: bool = False) -> None:
+    """Count a translation for warnings; with --tags, a text of tags alone is empty."""
+    from regard.translate.markup import ANY_TAG
 
-    def __init__(self, tags: bool = False) -> None:
-        super().__init__()
-        self.tags = tags
+    texts = translation.source, translation.text
+    has_source, has_text = (bool((ANY_TAG.sub("", text) if tags else text).strip()) for text in texts)
+    counts["total"] += 1
+    counts["cut off"] += not translation.ended
+    counts["sources"] += has_source
+    counts["empty"] += has_source and not has_text
+    counts["unaligned"] += translation.unaligned_tags > 0
+    counts["untranslated"] += translation.untranslated > 0
 
-    def add(self, translation: Translation) -> None:
-        """Count a translation."""
-        from regard.translate.markup import ANY_TAG
 
-        texts = translation.source, translation.text
-        has_source, has_text = (bool((ANY_TAG.sub("", text) if self.tags else text).strip()) for text in texts)
-        self["total"] += 1
-        self["cut off"] += not translation.ended
-        self["sources"] += has_source
-        self["empty"] += has_source and not has_text
-        self["with unaligned tags"] += translation.unaligned_tags > 0
-        self["with untranslated sentences"] += translation.untranslated > 0
+def log_warnings(counts: Counter[str]) -> None:
+    """Log warnings for empty translations, unaligned tags and untranslated sentences."""
+    from regard.translate.translation import describe_problems
 
-    def warn_if_empty(self) -> None:
-        """Log a warning if translations are empty."""
-        if self["empty"]:
-            which = f"{self['empty']:,} of" if self["empty"] < self["sources"] else "all"
-            _log_warning(f"{which} {self['sources']:,} translations are empty")
-
-    def log_warnings(self) -> None:
-        """Log a warning for unaligned tags and untranslated sentences."""
-        from regard.translate.translation import describe_unaligned_tags, describe_untranslated
-
-        if count := self["with unaligned tags"]:
-            _log_warning(describe_unaligned_tags(count, self["total"]))
-        if count := self["with untranslated sentences"]:
-            _log_warning(describe_untranslated(count, self["total"]))
+    if counts["empty"]:
+        which = f"{counts['empty']:,} of" if counts["empty"] < counts["sources"] else "all"
+        _log_warning(f"{which} {counts['sources']:,} translations are empty")
+    for warning in describe_problems(counts["total"], counts["unaligned"], counts["untranslated"]):
+        _log_warning(warning)
 
 
 def format_translation(best: Translation, output_format: str, number: int | None = None) -> str:
@@ -233,11 +221,12 @@ def write_translated_document(
 
     def translate_texts(texts: Sequence[str]) -> list[str]:
         chunks = translate_chunks(stdio.iterate_chunks(texts, TEXTS_PER_CHUNK))
-        counts, translated = TranslationCounts(), []
+        counts, translated = Counter[str](), []
         for translation in chain.from_iterable(chunks):
-            counts.add(translation)
+            count_translation(counts, translation)
             translated.append(translation.text)
-        counts.log_warnings()
+        del counts["empty"]  # a document may have texts that need no translation
+        log_warnings(counts)
         return translated
 
     translated = translate_document(path.name, content, translate_texts, warn=_log_warning, languages=languages)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from operator import contains
 
 import torch
@@ -76,13 +76,10 @@ class Options:
             raise UserError(f"n_best must be between 1 and the beam size: n_best {self.n_best}, beam {self.beam}")
         if self.max_length is not None and self.min_length > self.max_length:
             raise UserError(f"min_length {self.min_length} is more than max_length {self.max_length}")
-        names = SEARCH_ONLY_OPTIONS if self.sample else SAMPLING_ONLY_OPTIONS
-        why = "cannot be combined with sample" if self.sample else "needs sample"
-        for option in fields(self):
-            default = option.default if option.default_factory is MISSING else option.default_factory()
-            value = getattr(self, option.name)
-            if option.name in names and value != default and value not in ((), [], {}, ""):
-                raise UserError(f"{option.name} {why}; otherwise it has no effect")
+        for name in SEARCH_ONLY_OPTIONS if self.sample else SAMPLING_ONLY_OPTIONS:
+            if getattr(self, name) not in (getattr(Options, name, {}), (), [], ""):
+                why = "cannot be combined with sample" if self.sample else "needs sample"
+                raise UserError(f"{name} {why}; otherwise it has no effect")
 
 
 @dataclass(frozen=True)
@@ -101,14 +98,10 @@ class CompiledOptions:
     def search_options(self) -> SearchOptions:
         """The options of the search; prefix, forced phrases and sampling are passed to it beside them."""
         options = self.options
+        names = ("beam", "max_length", "min_length", "length_penalty", "coverage_penalty", "no_repeat")
         return SearchOptions(
-            beam=options.beam,
+            **{name: getattr(options, name) for name in names},
             n_best=1 if options.sample else options.n_best,
-            max_length=options.max_length,
-            min_length=options.min_length,
-            length_penalty=options.length_penalty,
-            coverage_penalty=options.coverage_penalty,
-            no_repeat=options.no_repeat,
             forbid=self.forbidden_sequences,
             constraints=self.constraints,
             attention=options.alignments or options.tags or options.replace_unknown or bool(options.coverage_penalty),

@@ -11,16 +11,8 @@ from typing import Literal
 
 from regard.data.readers.text import Link
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER
-from regard.translate.markup import (
-    ANY_TAG,
-    SENTENCE_END,
-    URL_CONTEXT,
-    WORD_SEPARATING_TAG,
-    InlineMarkup,
-    ParsedMarkup,
-    TagNode,
-    is_word_start,
-)
+from regard.translate import markup
+from regard.translate.markup import InlineMarkup, ParsedMarkup, TagNode
 
 TOKEN = re.compile(r"\S+")  # alignment links number these
 # Detached marks, as in French (`« non » !`, `50 %`), are part of the word that they belong to.
@@ -45,10 +37,11 @@ def place_tags(inline: InlineMarkup, text: str, links: Sequence[Link]) -> list[T
     source = WordSpans(inline.plain_text, single)
     target = WordSpans(text, {right for left, right in links if left in single})
     placer = TagPlacer(source, target, links)
-    if len(placer.linked_source_words) < MIN_LINKED_FRACTION * len(source.spans) and _has_unaligned_pair(
-        inline.tags, source, placer.target_words_of
-    ):
-        return placer.place_around_sentence(inline.tags, 0, 0, len(text))
+    if len(placer.linked_source_words) < MIN_LINKED_FRACTION * len(source.spans):
+        pairs = (node for node in _iterate_tags(inline.tags) if not node.is_standalone)
+        words_of_pairs = (source.find_touched(node.start, node.end) for node in pairs)
+        if any(words and placer.target_words_of.keys().isdisjoint(words) for words in words_of_pairs):
+            return placer.place_around_sentence(inline.tags, 0, 0, len(text))
     return placer.place_by_links(inline.tags, 0, len(text))
 
 
@@ -59,7 +52,7 @@ def count_unaligned_tags(inline: InlineMarkup, links: Sequence[Link]) -> int:
     count = 0
     for node in _iterate_tags(inline.tags):
         words = _find_placing_words(node, source)
-        is_url = URL_OR_PLACEHOLDER.fullmatch(ANY_TAG.sub("", node.opening)) is not None
+        is_url = URL_OR_PLACEHOLDER.fullmatch(markup.ANY_TAG.sub("", node.opening)) is not None
         count += bool(words) and linked.isdisjoint(words) and not is_url
     return count
 
@@ -84,15 +77,6 @@ def _find_single_marks(inline: InlineMarkup) -> set[int]:
         if all(marks[token] for token in inside):  # stops at the first word
             single.update(inside)
     return single
-
-
-def _has_unaligned_pair(nodes: Sequence[TagNode], source: WordSpans, linked: Collection[int]) -> bool:
-    """Return True if there is a pair around words none of which has a link."""
-    return any(
-        (words := source.find_touched(node.start, node.end)) and not any(word in linked for word in words)
-        for node in _iterate_tags(nodes)
-        if not node.is_standalone
-    )
 
 
 def _find_placing_words(node: TagNode, source: WordSpans) -> range:
@@ -222,7 +206,7 @@ class TagPlacer:
         """Place one tag where its words went, without its children."""
         start, end = self.find_span(node.start, node.end)
         if node.is_standalone:
-            boundary = self.find_sentence_boundary(node.start) if ANY_TAG.fullmatch(node.opening) else None
+            boundary = self.find_sentence_boundary(node.start) if markup.ANY_TAG.fullmatch(node.opening) else None
             start = end = self.find_position(node.start) if boundary is None else boundary
         start = min(max(start, low), high)
         return replace(node, start=start, end=min(max(end, start), high))
@@ -304,7 +288,7 @@ class TagPlacer:
         if not 0 < following < len(self.linked_source_words):
             return None
         start, end = self.source.spans[before - 1]
-        if not SENTENCE_END.search(self.source.text[start : min(position, end)][-URL_CONTEXT:]):
+        if not markup.SENTENCE_END.search(self.source.text[start : min(position, end)][-markup.URL_CONTEXT :]):
             return None
         last, first = self.last_target_words[following - 1], self.first_target_words[following]
         if last >= first:
@@ -379,17 +363,21 @@ def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entitie
     for node in nodes:
         between = text[position : node.start].translate(entities)
         out += between
-        always = WORD_SEPARATING_TAG.match(node.opening)
-        if node.added_spaces[0] and out.endswith(" ") and (always or SENTENCE_END.search(out[-URL_CONTEXT:-1])):
+        always = markup.WORD_SEPARATING_TAG.match(node.opening)
+        if (
+            node.added_spaces[0]
+            and out.endswith(" ")
+            and (always or markup.SENTENCE_END.search(out[-markup.URL_CONTEXT : -1]))
+        ):
             out = out[:-1]
         if node.is_standalone:
             left, right = node.spaces_around
-            following = text[node.start : node.start + URL_CONTEXT]
+            following = text[node.start : node.start + markup.URL_CONTEXT]
             is_glued_left, is_glued_right = _find_sides_extending_url(
                 out[-1:] if between else last, node.opening, following
             )
             space_left = " " if (left and out and not out[-1].isspace()) or is_glued_left else ""
-            space_right = " " if (right and is_word_start(following[:1])) or is_glued_right else ""
+            space_right = " " if (right and markup.is_word_start(following[:1])) or is_glued_right else ""
             last = node.opening + space_right
             out += space_left + last
         else:
@@ -397,7 +385,7 @@ def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entitie
             last = node.closing
         position = node.end
         follows = node.added_spaces[1] and position < high and text[position] == " "
-        if follows and (always or SENTENCE_END.search(text[max(position - URL_CONTEXT, 0) : position])):
+        if follows and (always or markup.SENTENCE_END.search(text[max(position - markup.URL_CONTEXT, 0) : position])):
             position += 1
     return out + text[position:high].translate(entities)
 

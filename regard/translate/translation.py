@@ -69,10 +69,7 @@ def split_into_segments(
 def split_outer_whitespace(text: str) -> Segment:
     """Separate a text from the white space at its ends."""
     core = text.strip()
-    if not core:
-        return Segment(text, "", "")
-    before = len(text) - len(text.lstrip())
-    return Segment(text[:before], core, text[before + len(core) :])
+    return Segment(*text.partition(core)) if core else Segment(text, "", "")
 
 
 def _split_after_matches(text: str, separator: re.Pattern[str]) -> list[str]:
@@ -118,19 +115,14 @@ class Translation:
         return [self, *self.alternatives][min(rank, len(self.alternatives))]
 
 
-def describe_unaligned_tags(count: int, total: int) -> str:
-    """Build the warning for translations that have `unaligned_tags`."""
-    return (
-        f"{count:,} of {total:,} translations have tags that the model's attention does not align with words; these "
-        "tags may be around the whole sentence, at an end of it, beside another word, or empty"
-    )
-
-
-def describe_untranslated(count: int, total: int) -> str:
-    """Build the warning for translations that have `untranslated` sentences."""
-    return (
-        f"{count:,} of {total:,} translations keep sentences of the source, because the model returned nothing for them"
-    )
+def describe_problems(translations: int, unaligned: int, untranslated: int) -> list[str]:
+    """Build the warnings for how many of the translations have `unaligned_tags`, and `untranslated` sentences."""
+    problems = {
+        "have tags that the model's attention does not align with words; these tags may be around the whole sentence, "
+        "at an end of it, beside another word, or empty": unaligned,
+        "keep sentences of the source, because the model returned nothing for them": untranslated,
+    }
+    return [f"{count:,} of {translations:,} translations {problem}" for problem, count in problems.items() if count]
 
 
 def keep_untranslated(segments: Sequence[Segment], translations: Sequence[Translation]) -> list[Translation]:
@@ -168,11 +160,12 @@ def join_segments(source: str, segments: Sequence[Segment], translations: Sequen
 def _join_one_rank(source: str, segments: Sequence[Segment], translations: Sequence[Translation]) -> Translation:
     """Join one translation of each segment."""
     parts = list(zip(segments, translations, strict=True))
-    alignment = _join_alignments(source, parts)
+    text = "".join(segment.before + translation.text + segment.after for segment, translation in parts)
+    alignment = _join_alignments(source, text, parts)
     attentions = [one.attention for one in translations if one.attention is not None and alignment]
     return Translation(
         source,
-        "".join(segment.before + translation.text + segment.after for segment, translation in parts),
+        text,
         sum(translation.score for translation in translations),
         [token for translation in translations for token in translation.tokens],
         [token for translation in translations for token in translation.source_tokens],
@@ -183,11 +176,10 @@ def _join_one_rank(source: str, segments: Sequence[Segment], translations: Seque
     )
 
 
-def _join_alignments(source: str, parts: Sequence[tuple[Segment, Translation]]) -> Alignment | None:
+def _join_alignments(source: str, target: str, parts: Sequence[tuple[Segment, Translation]]) -> Alignment | None:
     """Join the word alignments of all segments; None if a segment with words has none."""
     if any(translation.alignment is None for _, translation in parts if translation.tokens):
         return None
-    target = "".join(segment.before + translation.text + segment.after for segment, translation in parts)
     source_ends, target_ends = ([word.end() for word in WORD.finditer(text)] for text in (source, target))
     soft = np.zeros((len(target_ends), len(source_ends)), dtype=np.float32)
     pairs: set[Link] = set()

@@ -24,17 +24,8 @@ from regard.search.scoring import ScoredTarget
 from regard.special_tokens import EOS
 from regard.tokenizers.sentence_splitter import split_sentences
 from regard.tokenizers.tokenizer import Tokenizers, check_unicode
-from regard.translate.backends import TORCH
-from regard.translate.backends.base import (
-    BATCH_TOKENS,
-    TorchBackend,
-    check_engine_options,
-    choose_backend,
-    make_batch,
-    restore_order,
-    split_by_length,
-)
-from regard.translate.backends.exports import LoadedRun
+from regard.translate.backends import TORCH, base, check_engine_options
+from regard.translate.backends.exports import LoadedRun, list_tokens
 from regard.translate.options import (
     CompiledOptions,
     Options,
@@ -74,11 +65,11 @@ class Translator:
         max_source_tokens: int | None = None,
         max_sentences: int | None = None,
         language: str | None = None,
-        backend: TorchBackend | None = None,
+        backend: base.TorchBackend | None = None,
     ) -> None:
         self.device = choose_inference_device(device)
         self.models = [model.to(self.device).eval() for model in models]
-        self.backend = backend or TorchBackend(self.models, self.device)
+        self.backend = backend or base.TorchBackend(self.models, self.device)
         self.tokenizers = tokenizers
         self.max_source_tokens = max_source_tokens
         self.max_sentences = math.inf if max_sentences is None else max_sentences
@@ -183,7 +174,7 @@ class Translator:
         while segments or beam_search.num_active:
             if segments:
                 beam_search.add(
-                    *make_batch([segment.ids for segment in segments], self.device, compiled.domain_ids),
+                    *base.make_batch([segment.ids for segment in segments], self.device, compiled.domain_ids),
                     prefix=[segment.prefix_ids for segment in segments],
                     force=[segment.forced_phrases for segment in segments],
                 )
@@ -193,7 +184,7 @@ class Translator:
 
     def make_batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Return padded sources (B, S) with EOS, and their lengths (B,)."""
-        return make_batch(ids, self.device)
+        return base.make_batch(ids, self.device)
 
     def build_translation(
         self, encoded: EncodedSegment, hypotheses: Sequence[Hypothesis], options: Options
@@ -242,8 +233,10 @@ class Translator:
     def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[ScoredTarget]:
         """Score given targets by forced decoding; each pair is one segment."""
         encoded = [self.encode_pair(*pair) for pair in pairs]
-        batches = split_by_length([max(len(source) + 1, len(target)) for source, target in encoded], BATCH_TOKENS)
-        return restore_order(batches, (self._score_batch([encoded[row] for row in rows]) for rows in batches))
+        batches = base.split_by_length(
+            [max(len(source) + 1, len(target)) for source, target in encoded], base.BATCH_TOKENS
+        )
+        return base.restore_order(batches, (self._score_batch([encoded[row] for row in rows]) for rows in batches))
 
     def _score_batch(self, encoded: Sequence[tuple[list[int], list[int]]]) -> list[ScoredTarget]:
         source, lengths = self.make_batch([source for source, _ in encoded])
@@ -309,8 +302,12 @@ def load(
         if task != DEFAULT_TASK:
             raise UserError(f"{run.folder} does not translate, its task is {task!r}; use: regard predict {run.folder}")
     tokenizers = [run.load_tokenizers() for run in opened]
-    if len(opened) > 1:
-        _check_same_vocabularies(opened, tokenizers)
+    for run, own in zip(opened[1:], tokenizers[1:], strict=True):
+        if list_tokens(own) != list_tokens(tokenizers[0]):
+            raise UserError(
+                f"{opened[0].folder} and {run.folder} have different vocabularies; an ensemble needs the same ones "
+                "(to compare runs, use regard evaluate --compare)"
+            )
     loaded = [
         LoadedRun(run, run.load_model(own.vocab_sizes).to(device).eval(), own)
         for run, own in zip(opened, tokenizers, strict=True)
@@ -323,19 +320,8 @@ def load(
         min(data.longest or data.max_length for data in data_settings),
         min(data.sentences or 1 for data in data_settings),  # null: unknown; such a model may skip a second sentence
         data_settings[0].source,
-        choose_backend(engine, precision, loaded, shortlist),
+        base.choose_backend(engine, precision, loaded, shortlist),
     )
-
-
-def _check_same_vocabularies(runs: Sequence[Run], tokenizers: Sequence[Tokenizers]) -> None:
-    """Raise UserError if the runs of an ensemble have different vocabularies."""
-    first, *others = [[own.convert_ids_to_tokens(range(own.vocab_size)) for own in sides] for sides in tokenizers]
-    for run, other in zip(runs[1:], others, strict=True):
-        if other != first:
-            raise UserError(
-                f"{runs[0].folder} and {run.folder} have different vocabularies; an ensemble needs the same ones "
-                "(to compare runs, use regard evaluate --compare)"
-            )
 
 
 class StreamedWord(NamedTuple):

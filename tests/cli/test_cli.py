@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from regard import api
 from regard.cli.app import app, exit_with_error, main
 from regard.cli.options import read_pairs
 from regard.cli.train import expand_dev_arguments
-from regard.cli.translate import TranslationCounts, format_translation
+from regard.cli.translate import count_translation, format_translation, log_warnings
 from regard.console import log_message, make_progress_bar
 from regard.documents import translate_document
 from regard.errors import UserError, make_nan_error
@@ -824,14 +825,13 @@ def test_load_warns_once_of_a_run_stopped_before_its_first_validation(
 
 
 def test_translate_reports_empty_translations_and_unaligned_tags(capsys: pytest.CaptureFixture[str]) -> None:
-    counts = TranslationCounts()
+    counts = Counter[str]()
 
-    def count(*translations: Translation) -> list[str]:
+    def count(*translations: Translation, tags: bool = False) -> list[str]:
         """Count translations, and return the lines of the warnings."""
         for translation in translations:
-            counts.add(translation)
-        counts.warn_if_empty()
-        counts.log_warnings()
+            count_translation(counts, translation, tags)
+        log_warnings(counts)
         return capsys.readouterr().err.splitlines()
 
     assert count(Translation("a", ""), Translation("", "")) == ["warning: all 1 translations are empty"]
@@ -841,8 +841,8 @@ def test_translate_reports_empty_translations_and_unaligned_tags(capsys: pytest.
         "warning: 1 of 4 translations",
     ]
     assert "1 of 5 translations keep sentences of the source" in count(Translation("c", "c", untranslated=1))[-1]
-    counts = TranslationCounts(tags=True)
-    assert count(Translation("<b>a</b>", "<b></b>"), Translation("<br/>", "<br/>")) == [
+    counts.clear()
+    assert count(Translation("<b>a</b>", "<b></b>"), Translation("<br/>", "<br/>"), tags=True) == [
         "warning: all 1 translations are empty"
     ]
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -198,12 +199,12 @@ def test_mutated_files_never_break_the_list(
     for other in (*DAMAGE, "checkpoints/step-24/model.safetensors"):
         (folder / other).parent.mkdir(parents=True, exist_ok=True)
         (folder / other).write_bytes(bytes(content) if other == name else (run.folder / other).read_bytes()[:6000])
-    from regard.cli.runs import make_run_dict, make_run_row
+    from regard.cli.runs import make_run_row
 
     assert find_runs(folder) == [folder]
     one = summarize_run(folder)
     assert all(isinstance(text, str) for text in make_run_row(one, [one]).values())
-    assert json.dumps(make_run_dict(one), default=str)
+    assert json.dumps(asdict(one), default=str)
     shutil.rmtree(folder)
 
 

@@ -28,7 +28,7 @@ from regard.serve.routes.models import describe_model
 from regard.serve.service import compose_translations
 from regard.serve.settings import Settings
 from regard.translate import Translation, Translator, load
-from regard.translate.translation import describe_unaligned_tags
+from regard.translate.translation import describe_problems
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +271,7 @@ def test_html_tags_without_alignment_are_reported(server: Server, translator: Tr
     parameters = TranslateRequest.model_validate({"q": ["a", "b"], "source": "en", "target": "de"})
     assert make_response(made, parameters) == {
         "translatedText": ["<b>x</b>", "x<br>y"],
-        "warnings": [describe_unaligned_tags(1, 2)],
+        "warnings": describe_problems(2, 1, 0),
     }
     parameters.q = "a"
     assert make_response(made[1:], parameters) == {"translatedText": "x<br>y"}

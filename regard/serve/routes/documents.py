@@ -24,7 +24,7 @@ from regard.serve.http.schemas import describe_request
 from regard.serve.language import AUTO, Detection, public_code
 from regard.serve.service import Client, Service
 from regard.translate import Options
-from regard.translate.translation import describe_unaligned_tags, describe_untranslated
+from regard.translate.translation import describe_problems
 
 TEXTS_AT_ONCE = 100  # texts of a document that wait together
 MAX_STRIPPED = 50  # times the limit: of longer texts, the length without tags is not computed
@@ -115,10 +115,7 @@ async def _translate_texts(
         translated += [one.text for one in part]
         unaligned += sum(one.unaligned_tags > 0 for one in part)
         untranslated += sum(one.untranslated > 0 for one in part)
-    if unaligned:
-        warnings.append(describe_unaligned_tags(unaligned, len(texts)))
-    if untranslated:
-        warnings.append(describe_untranslated(untranslated, len(texts)))
+    warnings += describe_problems(len(texts), unaligned, untranslated)
     return translated
 
 

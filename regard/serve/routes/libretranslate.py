@@ -19,7 +19,7 @@ from regard.serve.http.schemas import describe_request, encode_json
 from regard.serve.language import AUTO, Detection, name_language, public_code
 from regard.serve.service import Service, find_texts_with_letters
 from regard.translate import Options, Translation
-from regard.translate.translation import describe_unaligned_tags, describe_untranslated
+from regard.translate.translation import describe_problems
 
 FORMATS = ("text", "html")
 MAX_WEIGHTS = 500**2  # of alignments in one response
@@ -153,8 +153,7 @@ def _describe_problems(translations: list[Translation]) -> list[str]:
     """Return warnings about tags without alignment, and about sentences without translation."""
     unaligned = sum(one.unaligned_tags > 0 for one in translations)
     untranslated = sum(one.untranslated > 0 for one in translations)
-    warnings = [describe_unaligned_tags(unaligned, len(translations))] if unaligned else []
-    return warnings + ([describe_untranslated(untranslated, len(translations))] if untranslated else [])
+    return describe_problems(len(translations), unaligned, untranslated)
 
 
 def _list_alternatives(translation: Translation) -> list[str]:

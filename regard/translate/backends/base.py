@@ -30,30 +30,11 @@ from regard.fast.eligibility import fast_paths_enabled
 from regard.search import Hypothesis, sample, search, search_restricted
 from regard.search.ensemble import SearchModel
 from regard.special_tokens import EOS, PAD
-from regard.translate.backends import AUTO, CTRANSLATE2, ENGINES, FP32, INT8, ONNX, PRECISIONS, SHORTLIST, TORCH
-from regard.translate.backends.exports import (
-    LoadedRun,
-    check_installed,
-    check_on_cpu,
-    export_ctranslate2,
-    export_onnx,
-    is_installed,
-    load_shortlist,
-    make_load_error,
-)
+from regard.translate.backends import AUTO, CTRANSLATE2, FP32, INT8, ONNX, TORCH, check_engine_options, exports
+from regard.translate.backends.exports import LoadedRun
 from regard.translate.options import CompiledOptions
 from regard.translate.shortlist import Shortlist
 from regard.translate.translation import EncodedSegment
-
-
-def check_engine_options(engine: str, precision: str | None, shortlist: bool = False) -> None:
-    """Raise UserError for an unknown engine or precision, or a combination that does not exist."""
-    if engine not in ENGINES:
-        raise UserError(f"the engine must be one of {', '.join(ENGINES)}, not {engine!r}")
-    if precision not in (None, *PRECISIONS):
-        raise UserError(f"the precision must be {' or '.join(PRECISIONS)}, not {precision!r}")
-    if shortlist and engine == CTRANSLATE2:
-        raise UserError(f"a {SHORTLIST} works with {TORCH} and {ONNX}; for {CTRANSLATE2} export it with the model")
 
 
 def choose_backend(
@@ -74,7 +55,7 @@ def choose_backend(
 
         reason = "CTranslate2, as requested" if engine == CTRANSLATE2 else _log_choice(f"decoding with {export}")
         return CTranslate2Backend([first.model], device, reason, ctranslate2=load_ctranslate2_model(export))
-    allowed = load_shortlist(runs) if shortlist else None
+    allowed = exports.load_shortlist(runs) if shortlist else None
     chosen = [_choose_model(engine, precision, run) for run in runs]
     reasons = dict.fromkeys(reason for _, reason in chosen)
     return TorchBackend([model for model, _ in chosen], device, "; ".join(reasons), allowed)
@@ -86,10 +67,10 @@ def _find_ctranslate2_export(engine: str, precision: str | None, run: LoadedRun)
     With the engine `auto` return None if there is no export or the int8 kernels are faster.
     """
     if engine == CTRANSLATE2:
-        check_on_cpu(run, CTRANSLATE2)
-        check_installed("ctranslate2")
-        return run.find_export(CTRANSLATE2, precision) or export_ctranslate2(run, precision or FP32, reuse=True)
-    if engine != AUTO or not _may_have_export(run) or not is_installed("ctranslate2"):
+        exports.check_on_cpu(run, CTRANSLATE2)
+        exports.check_installed("ctranslate2")
+        return run.find_export(CTRANSLATE2, precision) or exports.export_ctranslate2(run, precision or FP32, reuse=True)
+    if engine != AUTO or not _may_have_export(run) or not exports.is_installed("ctranslate2"):
         return None
     has_int8_kernels = precision == INT8 and int8_model.find_int8_obstacle(run.model) is None
     return None if has_int8_kernels else run.find_export(CTRANSLATE2, precision)
@@ -103,13 +84,13 @@ def _may_have_export(run: LoadedRun) -> bool:
 def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
     """Return the model that decodes, which has the interface of `Seq2Seq`, and the reason."""
     if engine == TORCH and precision == INT8:
-        check_on_cpu(run, f"{TORCH} in {INT8}")
+        exports.check_on_cpu(run, f"{TORCH} in {INT8}")
         if (why := int8_model.find_int8_obstacle(run.model)) is not None:
             folder, command = run.run.folder, f"regard export {run.run.folder} --precision {INT8}"
             raise UserError(f"{TORCH} does not decode {folder} in {INT8}: {why}; instead run: {command}")
         return int8_model.quantize_model(run.model), "int8 kernels, as requested"
     if engine == ONNX:
-        export = run.find_export(ONNX, precision) or export_onnx(run, precision or FP32, reuse=True)
+        export = run.find_export(ONNX, precision) or exports.export_onnx(run, precision or FP32, reuse=True)
         return _load_onnx_model(run, export), "ONNX Runtime, as requested"
     if engine != AUTO:
         return run.model, "PyTorch, as requested"
@@ -134,10 +115,10 @@ def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel,
             f"--precision {precision}{without}"
         )
     if export is None:
-        for old in filter(Path.exists, (run.get_export_folder(ONNX, other) for other in PRECISIONS)):
+        for old in filter(Path.exists, (run.get_export_folder(ONNX, other) for other in (FP32, INT8))):
             log_message(f"{old} is not used: it is outdated or damaged; export it again")
         return run.model, f"PyTorch: {folder} has no export that can be used"
-    if not is_installed("onnxruntime"):
+    if not exports.is_installed("onnxruntime"):
         why = f"{export} is not used: onnxruntime is not installed (pip install 'regard[export]')"
         return run.model, _log_choice(why)
     _log_choice(f"decoding with {export}")
@@ -151,14 +132,14 @@ def _log_choice(reason: str) -> str:
 
 def _load_onnx_model(loaded: LoadedRun, folder: Path) -> SearchModel:
     """Load an export with ONNX Runtime."""
-    check_on_cpu(loaded, ONNX)
-    check_installed("onnxruntime")
+    exports.check_on_cpu(loaded, ONNX)
+    exports.check_installed("onnxruntime")
     from regard.export.onnx.engine import OnnxModel
 
     try:
         return OnnxModel(loaded.model, folder)
     except Exception as error:  # onnxruntime's errors have no common base class
-        raise make_load_error(folder, error) from error
+        raise exports.make_load_error(folder, error) from error
 
 
 T = TypeVar("T")

@@ -65,15 +65,19 @@ class LoadedRun(NamedTuple):
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(f"{name} {tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().float().contiguous().numpy().data)
-        for side in self.tokenizers:
-            tokens = "\0".join(side.convert_ids_to_tokens(range(side.vocab_size)))
-            digest.update(tokens.encode("utf-8", "surrogatepass"))
+        for tokens in list_tokens(self.tokenizers):
+            digest.update("\0".join(tokens).encode("utf-8", "surrogatepass"))
         # `align_after` is applied outside of the engines: it does not change an export.
         section = {key: value for key, value in self.run.read_config()["model"].items() if key != "align_after"}
         if section.get("align_layer") == "auto":
             layer, head, _ = self.model.decoder.alignment_head
             section |= {"align_layer": layer, "align_head": head}
         return {"regard": VERSION, "form": EXPORT_VERSION, "weights": digest.hexdigest(), "model": section}
+
+
+def list_tokens(tokenizers: Tokenizers) -> list[list[str]]:
+    """Return the tokens of the vocabularies of both sides."""
+    return [side.convert_ids_to_tokens(range(side.vocab_size)) for side in tokenizers]
 
 
 def check_on_cpu(loaded: LoadedRun, engine: str) -> None:
@@ -181,7 +185,7 @@ def export_ctranslate2(
     check_installed("ctranslate2")
     from regard.export.ctranslate2 import VMAP, export, token_names
 
-    source, target = (side.convert_ids_to_tokens(range(side.vocab_size)) for side in loaded.tokenizers)
+    source, target = list_tokens(loaded.tokenizers)
     quantization = INT8 if precision == INT8 else None
 
     def write_model(to: Path) -> None:
