@@ -64,22 +64,24 @@ def align(
         _save_best_alignment_head(folders[0], corpus, gold_alignments)
         return
     if symmetrize:
-        _check_directions(folders[0], symmetrize)
+        languages, opposite = read_languages(folders[0]), read_languages(symmetrize)
+        if all(languages + opposite) and languages != opposite[::-1]:
+            raise UserError(
+                f"--symmetrize needs a run of the opposite direction: {folders[0]} is {' to '.join(map(str, languages))}, "
+                f"{symmetrize} {' to '.join(map(str, opposite))}"
+            )
     translator, backward = load(*folders), load(symmetrize) if symmetrize else None
     all_links = []
     for chunk in iterate_chunks(corpus, PAIRS_PER_CHUNK):
-        backward_alignments = (
-            backward.align([(pair.target, pair.source) for pair in chunk]) if backward else [None] * len(chunk)
-        )
-        for pair, scored, backward_alignment in zip(
-            chunk, translator.score_pairs(chunk), backward_alignments, strict=True
-        ):
-            alignment = translator.align_scored_pair(pair, scored)
-            if alignment is None or (backward is not None and backward_alignment is None):
+        scored_pairs = translator.score_pairs(chunk)
+        alignments = list(map(translator.align_scored_pair, chunk, scored_pairs))
+        opposite_alignments = backward.align([(pair.target, pair.source) for pair in chunk]) if backward else alignments
+        for scored, alignment, opposite_alignment in zip(scored_pairs, alignments, opposite_alignments, strict=True):
+            if alignment is None or opposite_alignment is None:
                 raise UserError(f"{folders[0] if alignment is None else symmetrize} has no attention to align with")
             links = set(alignment.pairs)
-            if backward_alignment is not None:
-                links = grow_diag_final_and(links, {(right, left) for left, right in backward_alignment.pairs})
+            if backward:
+                links = grow_diag_final_and(links, {(right, left) for left, right in opposite_alignment.pairs})
             if gold_alignments is not None:
                 all_links.append(links)
             score = round(scored.hypothesis.log_prob, 6)
@@ -89,16 +91,6 @@ def align(
     if gold_alignments is not None:
         rates = compute_alignment_score(all_links, gold_alignments)
         log_message(f"aer {rates.aer:.4f}, precision {rates.precision:.4f}, recall {rates.recall:.4f}")
-
-
-def _check_directions(forward: Path, backward: Path) -> None:
-    """Raise UserError if the second run does not translate in the opposite direction."""
-    languages, opposite = read_languages(forward), read_languages(backward)
-    if all(languages + opposite) and languages != opposite[::-1]:
-        raise UserError(
-            f"--symmetrize needs a run of the opposite direction: {forward} is {languages[0]} to {languages[1]}, "
-            f"{backward} {opposite[0]} to {opposite[1]}"
-        )
 
 
 def _save_best_alignment_head(folder: Path, corpus: Sequence[Pair], gold: Sequence[GoldAlignment] | None) -> None:

@@ -201,7 +201,12 @@ def get(
     from regard.corpus.public_corpora import PUBLIC_CORPORA, download_test_set, find_test_set, list_test_sets
 
     if show_list:
-        typer.echo(_format_corpus_list(PUBLIC_CORPORA, list_test_sets()))
+        width = max(map(len, PUBLIC_CORPORA))
+        for known, corpus in PUBLIC_CORPORA.items():
+            typer.echo(f"{known:<{width}}  {corpus.size:<13}{corpus.description}")
+            typer.echo(f"{'':<{width}}  {'':<13}{corpus.licence}")
+        sets = ", ".join(dict.fromkeys(test_set.split("/")[0] for test_set in list_test_sets()))
+        typer.echo(f"\nand sacreBLEU's test sets, followed by their languages (wmt14-de-en): {sets}")
         return
     if name is None:
         raise UserError("name a corpus; regard data get --list shows all of them")
@@ -252,17 +257,6 @@ def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, tru
                 )
             unpack_members(path, {member: (folder / name, edit) for member, (name, edit) in file.members.items()})
     return [folder / name for name in corpus.list_files()]
-
-
-def _format_corpus_list(corpora: dict[str, PublicCorpus], testsets: list[str]) -> str:
-    """List the corpora, one per line, and the test sets."""
-    width = max(map(len, corpora))
-    lines = [
-        f"{name:<{width}}  {corpus.size:<13}{corpus.description}\n{'':<{width}}  {'':<13}{corpus.licence}"
-        for name, corpus in corpora.items()
-    ]
-    sets = ", ".join(dict.fromkeys(name.split("/")[0] for name in testsets))
-    return "\n".join([*lines, "", f"and sacreBLEU's test sets, followed by their languages (wmt14-de-en): {sets}"])
 
 
 def features(

@@ -55,13 +55,16 @@ def describe_machine() -> dict[str, str]:
     """Return versions, processor, memory, GPUs, C compiler and cache folder."""
     import torch
 
+    free, total = (
+        int((_read_field("/proc/meminfo", field) or "0").split()[0]) / 2**20 for field in ("MemAvailable", "MemTotal")
+    )
     machine = {
         "regard": VERSION,
         "python": platform.python_version(),
         "system": platform.platform(),
         "torch": torch.__version__,
         "cpu": f"{_read_field('/proc/cpuinfo', 'model name') or platform.machine()}, {torch.get_num_threads()} threads",
-        "memory": _describe_memory(),
+        "memory": f"{free:.1f} of {total:.1f} GiB free" if total else "unknown",
         "C compiler": _find_compiler() or "none: kernels that are not yet in the cache folder cannot be compiled",
         "cache folder": str(find_cache_folder()),
     }
@@ -86,13 +89,6 @@ def describe_packages() -> dict[str, str]:
         except PackageNotFoundError:
             packages[name] = f"not installed (pip install 'regard[{extra}]')"
     return packages
-
-
-def _describe_memory() -> str:
-    free, total = (_read_field("/proc/meminfo", field) for field in ("MemAvailable", "MemTotal"))
-    if free is None or total is None:  # not Linux
-        return "unknown"
-    return f"{int(free.split()[0]) / 2**20:.1f} of {int(total.split()[0]) / 2**20:.1f} GiB free"
 
 
 def _find_compiler() -> str | None:

@@ -19,7 +19,6 @@ from regard.errors import UserError
 from regard.runs import Run
 
 if TYPE_CHECKING:
-    from regard.models.hypothesis import LengthPenalty
     from regard.translate import Options, Translation
 
 Beam = Annotated[int, Option(min=1, help="Beam size; 1 is greedy search.")]
@@ -119,22 +118,19 @@ class SearchArguments:
         """Return the options for the translator, together with others; read the glossary and the dictionary."""
         from regard.translate import Options
 
+        length_penalty: float | str = self.length_penalty
+        if length_penalty != "average":
+            try:
+                length_penalty = float(length_penalty)
+            except ValueError:
+                raise UserError(f"--length-penalty must be a number or 'average', not {length_penalty!r}") from None
         parsed = {
-            "length_penalty": _parse_length_penalty(self.length_penalty),
+            "length_penalty": length_penalty,
             "glossary": read_two_column_file(self.glossary),
             "dictionary": read_two_column_file(self.dictionary),
             "replace_unknown": self.replace_unknown or self.dictionary is not None,
         }
         return Options(**vars(self) | parsed | other_options)
-
-
-def _parse_length_penalty(argument: str) -> LengthPenalty:
-    if argument == "average":
-        return "average"
-    try:
-        return float(argument)
-    except ValueError:
-        raise UserError(f"--length-penalty must be a number or 'average', not {argument!r}") from None
 
 
 def read_two_column_file(path: Path | None) -> dict[str, str]:

@@ -84,19 +84,25 @@ SCORE_FORMATS = {"r2": ".4f"}  # scores that are not percentages
 
 def make_run_row(summary: RunSummary, summaries: Sequence[RunSummary]) -> TableRow:
     """Return the table row of a run."""
-    losses, perplexities = ([getattr(other.best, name, None) for other in summaries] for name in ("loss", "perplexity"))
+
+    def mark_if_best(name: str, number_format: str, best: Callable[..., float], others: Sequence[RunSummary]) -> str:
+        """Format a value of the best validation, marked with * if it is the best of several runs."""
+        value, *values = (getattr(run.best, name, None) for run in (summary, *others))
+        known = [other for other in values if other is not None]
+        return _format_number(value, number_format) + (" *" if len(known) > 1 and value == best(known) else "")
+
     measure = summary.best.measure if summary.best else MISSING
-    scores = [other.best.score for other in summaries if other.best and other.best.measure == measure]
+    comparable = [run for run in summaries if run.best and run.best.measure == measure]
     return {
         "run": str(summary.folder),
         "recipe": summary.recipe or MISSING,
         "parameters": _format_number(summary.parameters, ","),
         "steps": _format_number(summary.steps or None, ","),
         "epochs": _format_number(summary.epochs, ".1f"),
-        "score": _mark_if_best(getattr(summary.best, "score", None), SCORE_FORMATS.get(measure, ".1f"), scores, max),
+        "score": mark_if_best("score", SCORE_FORMATS.get(measure, ".1f"), max, comparable),
         "of": measure,
-        "loss": _mark_if_best(getattr(summary.best, "loss", None), ".3f", losses, min),
-        "perplexity": _mark_if_best(getattr(summary.best, "perplexity", None), ".2f", perplexities, min),
+        "loss": mark_if_best("loss", ".3f", min, summaries),
+        "perplexity": mark_if_best("perplexity", ".2f", min, summaries),
         "at step": _format_number(summary.best.step if summary.best else None, ","),
         "tokens/s": _format_number(summary.tokens_per_second, ",.0f"),
         "trained": MISSING if summary.seconds is None else _format_duration(summary.seconds),
@@ -107,14 +113,6 @@ def make_run_row(summary: RunSummary, summaries: Sequence[RunSummary]) -> TableR
 
 def _format_number(value: float | None, number_format: str) -> str:
     return MISSING if value is None else format(value, number_format)
-
-
-def _mark_if_best(
-    value: float | None, number_format: str, all_values: Sequence[float | None], best: Callable[..., float]
-) -> str:
-    """Format a value, marked with * if it is the best of several."""
-    known = [other for other in all_values if other is not None]
-    return _format_number(value, number_format) + (" *" if len(known) > 1 and value == best(known) else "")
 
 
 def _format_duration(seconds: float) -> str:

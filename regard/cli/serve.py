@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from regard.cli.options import expand_options, read_two_column_file
 from regard.errors import UserError
-from regard.serve.access.api_keys import ApiKey, ApiKeyStore
+from regard.serve.access.api_keys import ApiKeyStore
 from regard.serve.settings import Settings
 
 
@@ -89,16 +89,14 @@ def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
 
     Example: regard keys list --keys keys.db
     """
-    rows = [HEADER, *map(_format_key_row, ApiKeyStore(file).list())]
+    rows: list[tuple[str, ...]] = [HEADER]
+    for key in ApiKeyStore(file).list():
+        limits = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
+        rows.append((key.id, key.made, *("-" if limit is None else str(limit) for limit in limits), key.note))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for cells in rows:
         padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
         typer.echo("  ".join(padded).rstrip())
-
-
-def _format_key_row(key: ApiKey) -> tuple[str, ...]:
-    limits = (key.req_limit, key.hourly_req_limit, key.daily_req_limit, key.char_limit)
-    return key.id, key.made, *("-" if limit is None else str(limit) for limit in limits), key.note
 
 
 @keys.command()

@@ -201,11 +201,8 @@ def _is_xml(path: Path) -> bool:
     """Return True if a regular file begins with an XML declaration, in UTF-8 or UTF-16."""
     if not path.is_file():
         return False
-    try:
-        with path.open("rb") as file:
-            return file.read(16).lstrip(BYTE_ORDER_MARKS).replace(b"\0", b"").startswith(b"<?xml")
-    except OSError:
-        return False  # reported where the file is read
+    with path.open("rb") as file:
+        return file.read(16).lstrip(BYTE_ORDER_MARKS).replace(b"\0", b"").startswith(b"<?xml")
 
 
 def write_translated_document(

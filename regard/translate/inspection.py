@@ -19,7 +19,6 @@ from regard.evaluate.alignment_error_rate import GoldAlignment, compute_alignmen
 from regard.models import Seq2Seq
 from regard.models.base import AlignmentHead
 from regard.models.hypothesis import Floats
-from regard.nn import Attended
 from regard.plot.heatmap import DecodingStep
 from regard.special_tokens import BOS
 from regard.tokenizers.tokenizer import Tokenizers
@@ -45,6 +44,9 @@ def trace_decoding(translator: Translator, source_ids: Sequence[int], target_ids
         log_probs, state, attended = model.decoder.step(state, torch.tensor([previous], device=batch.device))
         probabilities, top_ids = log_probs[0].exp().topk(min(NUM_CANDIDATES, log_probs.shape[1]))
         candidates = zip(target_tokens.convert_ids_to_tokens(top_ids.tolist()), probabilities.tolist(), strict=True)
+        # Source positions of local attention; global attention has none.
+        positions = None if attended is None else attended.positions
+        window = None if positions is None else positions[0, 0].clamp(0, int(lengths[0]) - 1)
         plotted, attentional = model.decoder.plot_state(state), model.decoder.attentional_vector(state)
         steps.append(
             DecodingStep(
@@ -53,19 +55,11 @@ def trace_decoding(translator: Translator, source_ids: Sequence[int], target_ids
                 None if attended is None else _to_numpy(attended.dense(batch.shape[1])[0, 0]),
                 None if attended is None else _to_numpy(attended.context[0, 0]),
                 None if plotted is None else _to_numpy(plotted[0]),
-                None if attended is None else _find_attention_window(attended, int(lengths[0])),
+                None if window is None else (int(window.min()), int(window.max())),
                 None if attentional is None else _to_numpy(attentional[0]),
             )
         )
     return steps
-
-
-def _find_attention_window(attended: Attended, length: int) -> tuple[int, int] | None:
-    """Return the first and last source position of a step's local attention; None for global attention."""
-    if attended.positions is None:
-        return None
-    positions = attended.positions[0, 0].clamp(0, length - 1)
-    return int(positions.min()), int(positions.max())
 
 
 def compute_attention_by_head(

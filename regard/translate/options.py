@@ -121,11 +121,13 @@ def compile_options(options: Options, tokenizers: Tokenizers) -> CompiledOptions
     compiled = CompiledOptions(
         options,
         [] if options.domain is None else [tokenizers.source.find_tag_id(options.domain)],
-        encode_prefix(target, options.prefix) if options.prefix else [],
+        target.encode(options.prefix) if options.prefix else [],
         [encode_phrase(target, words) for words in options.force],
         Glossary(target, options.glossary) if options.glossary else None,
         *(compile_forbidden(target, options.forbid) if options.forbid else ([], [])),
     )
+    if UNK in compiled.prefix_ids and SPECIAL_TOKENS[UNK] not in options.prefix:
+        raise UserError(f"the prefix {options.prefix!r} cannot be spelled: the vocabulary does not have all its words")
     for words in (*options.force, *options.glossary.values()):
         if options.forbid and ForbiddenWords(target, options.forbid).ends_in_forbidden(target.encode(words)):
             raise UserError(f"{words!r} is both forced and forbidden")
@@ -138,14 +140,6 @@ def encode_phrase(tokenizer: Tokenizer, words: str) -> Phrase:
     if not ids or UNK in ids:
         raise UserError(f"{words!r} cannot be forced: the vocabulary cannot spell it")
     return Phrase(tuple(ids), tokenizer.find_word_boundary_ids())
-
-
-def encode_prefix(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a target prefix; raise UserError for an unknown word, unless it is written as `<unk>`."""
-    ids = tokenizer.encode(text)
-    if UNK in ids and SPECIAL_TOKENS[UNK] not in text:
-        raise UserError(f"the prefix {text!r} cannot be spelled: the vocabulary does not have all of its words")
-    return ids
 
 
 class Glossary:

@@ -75,9 +75,14 @@ def learn_shortlist(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:
     total: Counter[int] = Counter()
     texts = ((pair.source, pair.target) for pair in pairs if pair.source.strip() and pair.target.strip())
     while chunk := list(islice(texts, PAIRS_PER_CHUNK)):
-        for source, target in _iterate_token_links(translator, chunk):
-            counts.setdefault(source, Counter())[target] += 1
-            total[target] += 1
+        for (text, _), scored in zip(chunk, translator.score_pairs(chunk), strict=True):
+            attention = scored.hypothesis.attention
+            if attention is None:
+                raise UserError("this model has no attention, so a shortlist cannot be learnt from it")
+            source_ids = [*translator.tokenizers.source.encode(text), EOS]
+            for target, position in zip(scored.hypothesis.tokens, attention.argmax(1), strict=True):
+                counts.setdefault(source_ids[position], Counter())[target] += 1
+                total[target] += 1
     if not total:
         raise UserError("the shortlist needs sentence pairs, but the data has none with words on both sides")
     common = [
@@ -90,14 +95,3 @@ def learn_shortlist(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:
         for id, targets in counts.items()
     }
     return Shortlist(common, {id: targets for id, targets in by_source.items() if targets})
-
-
-def _iterate_token_links(translator: Translator, pairs: Sequence[tuple[str, str]]) -> Iterable[tuple[int, int]]:
-    """Yield (source id, target id): for each target token the source token with the highest attention weight."""
-    for (text, _), scored in zip(pairs, translator.score_pairs(pairs), strict=True):
-        attention = scored.hypothesis.attention
-        if attention is None:
-            raise UserError("this model has no attention, so a shortlist cannot be learnt from it")
-        source = [*translator.tokenizers.source.encode(text), EOS]
-        for target, position in zip(scored.hypothesis.tokens, attention.argmax(1), strict=True):
-            yield source[position], target

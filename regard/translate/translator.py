@@ -244,15 +244,12 @@ class Translator:
         hypotheses = self.finish_attentions([target.hypothesis for target in scored])
         return [target._replace(hypothesis=own) for target, own in zip(scored, hypotheses, strict=True)]
 
-    @property
-    def uses_next_step_attention(self) -> bool:
-        """True if alignments use the attention of the following step (of the first model with attention)."""
-        with_attention = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
-        return next((decoder.alignment_head.shifted for decoder in with_attention), False)
-
     def finish_attentions(self, hypotheses: Sequence[Hypothesis], num_domain_tags: int = 0) -> list[Hypothesis]:
         """Remove domain tags from the attention of hypotheses, and use that of the next step if necessary."""
-        is_shifted, trimmed = self.uses_next_step_attention, []
+        # The first model with attention decides whether alignments use the attention of the following step.
+        with_attention = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
+        is_shifted = next((decoder.alignment_head.shifted for decoder in with_attention), False)
+        trimmed = []
         for hypothesis in hypotheses:
             attention = hypothesis.attention
             if attention is not None:
