@@ -64,11 +64,11 @@ def align(
         _save_best_alignment_head(folders[0], corpus, gold_alignments)
         return
     if symmetrize:
-        languages, opposite = read_languages(folders[0]), read_languages(symmetrize)
-        if all(languages + opposite) and languages != opposite[::-1]:
+        (source, target), opposite = read_languages(folders[0]), read_languages(symmetrize)
+        if source and target and all(opposite) and (target, source) != opposite:
             raise UserError(
-                f"--symmetrize needs a run of the opposite direction: {folders[0]} is {' to '.join(map(str, languages))}, "
-                f"{symmetrize} {' to '.join(map(str, opposite))}"
+                f"--symmetrize needs a run of the opposite direction: {folders[0]} is {source} to {target}, "
+                f"{symmetrize} {opposite[0]} to {opposite[1]}"
             )
     translator, backward = load(*folders), load(symmetrize) if symmetrize else None
     all_links = []

@@ -300,28 +300,25 @@ def features(
 
     Example: regard data features train.jsonl dev.jsonl --out features --backbone resnet50 --layer layer3
     """
-    from regard.tasks.captioning.extraction import (
-        check_output_is_new,
-        count_feature_bytes,
-        extract_image_features,
-        list_caption_files,
-    )
+    from regard.tasks.captioning import extraction
     from regard.tasks.captioning.feature_extractor import FeatureExtractorOptions, build_feature_extractor
     from regard.training.distributed import choose_device
 
-    check_output_is_new(out)
-    files = list_caption_files(captions)
+    extraction.check_output_is_new(out)
+    files = extraction.list_caption_files(captions)
     extractor = build_feature_extractor(
         FeatureExtractorOptions(backbone, layer, weights, side, precision), choose_device(device, "--device ")
     )
     network, count = extractor.backbone, sum(len(file.images) for file in files)
     log_message(
         f"{count:,} images, {' × '.join(map(str, network.grid))} numbers each, of {network.describe()}: "
-        f"{count_feature_bytes(files, network) / 1e6:,.1f} MB"
+        f"{extraction.count_feature_bytes(files, network) / 1e6:,.1f} MB"
     )
     with make_progress_bar() as progress:
         task = progress.add_task("images", total=count, note="")
-        extract_image_features(files, extractor, out, batch, lambda count_done: progress.advance(task, count_done))
+        extraction.extract_image_features(
+            files, extractor, out, batch, lambda count_done: progress.advance(task, count_done)
+        )
     for file in files:
         typer.echo(out / f"{file.name}.jsonl")
     first = f"{out / files[0].name}.jsonl"

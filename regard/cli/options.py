@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import partial, wraps
+from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -16,6 +16,7 @@ from regard.data.languages import LanguageError, are_different_languages
 from regard.data.readers import dispatch
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
+from regard.paths import read_package_yaml
 from regard.runs import Run
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ GoldFirst = Annotated[
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a dataclass by an option for each of its fields.
 
-    A field is `name: Annotated[type, Option(…)] = default`; a collection is a repeatable option, and given to the
-    dataclass as a list. `Annotated[Class, "a", "b"]` has options for these fields only.
+    A field is `name: Annotated[type, Option(…)] = default`, or its option is in `options.yaml`. A collection is a
+    repeatable option, and given to the dataclass as a list. `Annotated[Class, "a", "b"]` has options for these
+    fields only.
     """
     groups: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[Parameter] = []
@@ -65,54 +67,44 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _make_option(field: Field[Any], annotation: Any) -> Parameter:
-    default, (value_type, *option) = field.default, get_args(annotation)
+    default, name = field.default, field.name
+    if get_origin(annotation) is Annotated:
+        value_type, option = get_args(annotation)
+    else:
+        flags = [f"--{name.replace('_', '-')}"] if annotation is bool else []  # and no `--no-…`
+        value_type, option = annotation, Option(*flags, **TRANSLATION_OPTIONS[name])
     if default is MISSING or isinstance(default, tuple):  # a collection
         default, value_type = None, list[str] | None
-    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[value_type, *option])
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[value_type, option])
 
 
-_search_option, _words_option, _sampling_option, _speed_option = (
-    partial(Option, rich_help_panel=panel) for panel in ("Search", "Words", "Sampling", "Speed")
-)
+TRANSLATION_OPTIONS: dict[str, dict[str, Any]] = {
+    name: {"rich_help_panel": panel, **settings}
+    for panel, settings_by_name in read_package_yaml("regard.cli", "options.yaml").items()
+    for name, settings in settings_by_name.items()
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchArguments:
     """Options of `regard.translate.Options` as a command line spells them."""
 
-    length_penalty: Annotated[
-        str, _search_option(help="Length penalty: 0 prefers short translations, 1 longer ones; or `average`.")
-    ] = "0.6"
-    coverage_penalty: Annotated[float, _search_option(help="Coverage penalty for source words without attention.")] = (
-        0.0
-    )
-    max_length: Annotated[int | None, _search_option(min=1, help="Maximum tokens of a translation.")] = None
-    min_length: Annotated[int, _search_option(min=1, help="Minimum tokens of a translation.")] = 1
-    no_repeat: Annotated[int | None, _search_option(min=1, help="Forbid repeated n-grams of this length.")] = None
-    prefix: Annotated[str, _words_option(help="Target prefix: the beginning of each translation.")] = ""
-    force: Annotated[
-        Sequence[str], _words_option(help="Word or phrase that each translation must contain; repeatable.")
-    ] = ()
-    forbid: Annotated[
-        Sequence[str], _words_option(help="Word or phrase that no translation may contain; repeatable.")
-    ] = ()
-    glossary: Annotated[
-        Path | None, _words_option(help="Glossary file: term, tab, required translation, one per line.")
-    ] = None
-    replace_unknown: Annotated[
-        bool, _words_option("--replace-unknown", help="Replace <unk> by the aligned source word.")
-    ] = False
-    dictionary: Annotated[
-        Path | None, _words_option(help="For --replace-unknown: source word, tab, target word, one per line.")
-    ] = None
-    sample: Annotated[bool, _sampling_option("--sample", help="Sample translations instead of beam search.")] = False
-    temperature: Annotated[float, _sampling_option(help="Sampling temperature; below 1 favours likely tokens.")] = 1.0
-    top_k: Annotated[int | None, _sampling_option(min=1, help="Sample from the k most probable tokens.")] = None
-    top_p: Annotated[
-        float,
-        _sampling_option(help="Nucleus sampling: sample from the most probable tokens with this total probability."),
-    ] = 1.0
-    seed: Annotated[int, _sampling_option(help="Random seed for --sample.")] = 1
+    length_penalty: str = "0.6"
+    coverage_penalty: float = 0.0
+    max_length: int | None = None
+    min_length: int = 1
+    no_repeat: int | None = None
+    prefix: str = ""
+    force: Sequence[str] = ()
+    forbid: Sequence[str] = ()
+    glossary: Path | None = None
+    replace_unknown: bool = False
+    dictionary: Path | None = None
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    seed: int = 1
 
     def parse(self, **other_options: Any) -> Options:
         """Return the options for the translator, together with others; read the glossary and the dictionary."""
@@ -155,31 +147,10 @@ TranslateChunks = Callable[[Iterable[Sequence[str]]], Iterator[list["Translation
 class EngineOptions:
     """Options that choose the decoding backend."""
 
-    engine: Annotated[
-        str,
-        _speed_option(
-            help="Decoding backend. `torch`; `onnx`: ONNX Runtime on the CPU; `ctranslate2`: on the CPU, for "
-            "Transformers; `auto`: what `regard export` wrote, else torch (with `--precision int8` torch first, if "
-            "possible); `ray`: workers on a Ray cluster, for millions of lines."
-        ),
-    ] = AUTO
-    precision: Annotated[
-        str | None,
-        _speed_option(
-            help="`fp32`, or `int8`: faster, with nearly the same translations; with torch for Transformers only."
-        ),
-    ] = None
-    shortlist: Annotated[
-        bool,
-        _speed_option(
-            "--shortlist",
-            help="Restrict the output vocabulary to the shortlist of `regard export --to shortlist`: faster, with "
-            "nearly the same translations; for torch and onnx on a CPU.",
-        ),
-    ] = False
-    workers: Annotated[
-        int | None, _speed_option(min=1, help="Workers of --engine ray; default: one per GPU, or one per core.")
-    ] = None
+    engine: str = AUTO
+    precision: str | None = None
+    shortlist: bool = False
+    workers: int | None = None
 
     def check(self) -> None:
         """Raise UserError for engine options that do not exist or cannot be combined."""

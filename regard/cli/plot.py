@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
@@ -12,9 +12,6 @@ from regard.cli import options
 from regard.cli.options import load_pairs, resolve_languages, split_runs
 from regard.errors import UserError
 from regard.special_tokens import EOS, SPECIAL_TOKENS
-
-if TYPE_CHECKING:
-    from regard.translate import Translation, Translator
 
 
 def plot(
@@ -37,7 +34,9 @@ def plot(
 
     Example: regard plot runs/demo "The old teacher gives the child a book ." --out picture.png
     """
+    from regard.plot import heatmap
     from regard.translate import load
+    from regard.translate.inspection import compute_attention_by_head, trace_decoding
 
     if heads + steps + by_length > 1:
         raise UserError("use only one of --heads, --steps and --by-length")
@@ -60,31 +59,21 @@ def plot(
         raise UserError(f"{run} has no attention to draw")
     if (is_animation or heads) and translation.source_tokens.count(SPECIAL_TOKENS[EOS]) > 1:
         raise UserError("this text is translated in several segments; a .gif and --heads show one sentence")
-    _plot_sentence(translator, translation, out, heads, steps)
-    typer.echo(translation.text)
-    typer.echo(str(out))
-
-
-def _plot_sentence(translator: Translator, translation: Translation, out: Path, heads: bool, steps: bool) -> None:
-    """Draw one translation as a heat map, as steps, as heads or as an animation."""
-    from regard.plot import heatmap
-    from regard.translate.inspection import compute_attention_by_head, trace_decoding
-
     source_ids, target_ids = translator.encode_pair(translation.source, translation.text)
-    if out.suffix.lower() == ".gif":
+    if is_animation:
         steps_of_decoding = trace_decoding(translator, source_ids, target_ids)
         heatmap.write_decoding_animation(steps_of_decoding, translation.source_tokens, out)
-        return
-    if heads:
+    elif heads:
         attentions = compute_attention_by_head(translator, source_ids, target_ids)
         if not attentions:
             raise UserError("this model has a single attention; leave out --heads")
-        target = translator.tokenizers.target.convert_ids_to_tokens(target_ids)
-        heatmap.write_figure(heatmap.plot_heatmaps(attentions, translation.source_tokens, target), out)
-        return
-    assert translation.attention is not None
-    draw = heatmap.plot_decoding_steps if steps else heatmap.plot_heatmap
-    heatmap.write_figure(draw(translation.attention, translation.source_tokens, translation.tokens), out)
+        target_tokens = translator.tokenizers.target.convert_ids_to_tokens(target_ids)
+        heatmap.write_figure(heatmap.plot_heatmaps(attentions, translation.source_tokens, target_tokens), out)
+    elif translation.attention is not None:
+        draw = heatmap.plot_decoding_steps if steps else heatmap.plot_heatmap
+        heatmap.write_figure(draw(translation.attention, translation.source_tokens, translation.tokens), out)
+    typer.echo(translation.text)
+    typer.echo(str(out))
 
 
 def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:

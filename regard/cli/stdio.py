@@ -90,19 +90,15 @@ def iterate_available_chunks(items: Iterable[T], max_items: int) -> Iterator[lis
 
     threading.Thread(target=read_items, daemon=True).start()
     while True:
-        chunk: list[T] = []
-        received = available.get()
-        while isinstance(received, tuple):
-            chunk.append(received[0])
-            if len(chunk) == max_items or available.empty():
-                break
-            received = available.get()
-        if chunk:
+        received = [available.get()]
+        while isinstance(received[-1], tuple) and len(received) < max_items and not available.empty():
+            received.append(available.get())
+        if chunk := [item[0] for item in received if isinstance(item, tuple)]:
             yield chunk
-        if received is None:
+        if received[-1] is None:
             return
-        if isinstance(received, Exception):
-            raise received
+        if isinstance(received[-1], Exception):
+            raise received[-1]
 
 
 def show_item_progress(items: Iterable[T], description: str) -> Iterator[T]:

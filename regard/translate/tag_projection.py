@@ -114,7 +114,7 @@ class WordSpans:
             self.spans.append((start, token.end()))
             self.word_of_token.append(len(self.spans) - 1)
             opened = not (closes and joined) and bool(OPENING_MARK.fullmatch(token[0]))
-        self.starts = [start for start, _ in self.spans]
+        self.starts, self.ends = [start for start, _ in self.spans], [end for _, end in self.spans]
 
     def count_marks(self, word: int) -> tuple[int, int]:
         """Count the characters at a word's beginning, and at its end, that are neither letters nor digits."""
@@ -134,9 +134,7 @@ class WordSpans:
 
     def find_touched(self, start: int, end: int) -> range:
         """Find the words that overlap a span."""
-        first = bisect_right(self.starts, start) - 1
-        if first < 0 or self.spans[first][1] <= start:
-            first += 1
+        first = bisect_right(self.ends, start)
         return range(first, max(first, bisect_left(self.starts, end)))
 
 
