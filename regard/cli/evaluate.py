@@ -59,7 +59,7 @@ def evaluate(
         if gold or compare or beam:
             raise UserError("--gold, --compare and --beam need runs, not files of translations")
         corpus = read_all_pairs(paths, source, target, allow_unnamed=False)
-        sources, references = zip(*corpus, strict=True)
+        sources, targets = zip(*corpus, strict=True)
         for path in hypothesis:
             lines = list(iterate_lines(path))
             if str(path) in translations:
@@ -67,7 +67,7 @@ def evaluate(
             if len(lines) != len(corpus):
                 raise UserError(f"{path} has {len(lines)} lines for {len(corpus)} pairs; it needs one line per pair")
             translations[str(path)] = lines
-            scores = score_translations(sources, lines, references, lowercase)
+            scores = score_translations(sources, lines, targets, lowercase)
             reports.append(_make_report(str(path), scores, corpus))
     else:
         from regard.evaluate.alignment_error_rate import read_gold_alignments
