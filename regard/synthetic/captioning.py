@@ -92,19 +92,14 @@ def is_scene_held_out(objects: Sequence[SceneObject], seed: int) -> bool:
     return len(objects) > 1 and int.from_bytes(digest, "little") % _HELD_OUT_INTERVAL == 0
 
 
-def _describe_relation(first: SceneObject, second: SceneObject) -> str:
-    """Return the position of the first object relative to the second, which is not further left."""
-    down = second.row - first.row
-    return "above" if down > 0 else "below" if down < 0 else "left of"
-
-
 def make_caption_line(objects: Sequence[SceneObject], image: str, row: int) -> dict[str, Any]:
     """Return the JSON object of a scene: the caption, and the cell of the object that each word describes."""
     words: list[str] = []
     cells: dict[str, list[int]] = {}
     for index, thing in enumerate(objects):
-        if index:
-            words += _describe_relation(objects[index - 1], thing).split()
+        if index:  # the position of the previous object, which is not further right
+            down = thing.row - objects[index - 1].row
+            words += ["above"] if down > 0 else ["below"] if down < 0 else ["left", "of"]
         words += thing.list_words()
         cells |= {str(len(words) - offset): [thing.cell] for offset in (2, 1)}
     return {"image": image, "row": row, "caption": " ".join(words), "grid": [GRID_SIDE, GRID_SIDE], "cells": cells}
@@ -112,15 +107,11 @@ def make_caption_line(objects: Sequence[SceneObject], image: str, row: int) -> d
 
 def _draw_scene(objects: Sequence[SceneObject], random: np.random.Generator) -> _Pixels:
     """Return the scene in pixels, with noise; objects are slightly off the centre of their cells."""
-    image = np.full((GRID_SIDE * CELL_PIXELS, GRID_SIDE * CELL_PIXELS, 3), BACKGROUND_GREY, dtype=np.float64)
+    cells = np.full((GRID_SIDE, CELL_PIXELS, GRID_SIDE, CELL_PIXELS, 3), BACKGROUND_GREY, dtype=np.float64)
     for thing in objects:
         center_x, center_y = random.uniform(-0.4, 0.4, 2) + (CELL_PIXELS - 1) / 2
         y, x = np.mgrid[0:CELL_PIXELS, 0:CELL_PIXELS]
         inside = _SHAPES[thing.shape]((x - center_x) / _RADII[thing.size], (y - center_y) / _RADII[thing.size])
-        patch = image[
-            thing.row * CELL_PIXELS : (thing.row + 1) * CELL_PIXELS,
-            thing.column * CELL_PIXELS : (thing.column + 1) * CELL_PIXELS,
-        ]
-        patch[inside] = COLOURS[thing.colour]
-    noise = random.normal(0.0, 6.0, image.shape)
-    return np.clip(image + noise, 0, 255).astype(np.uint8)
+        cells[thing.row, :, thing.column][inside] = COLOURS[thing.colour]
+    image = cells.reshape(GRID_SIDE * CELL_PIXELS, GRID_SIDE * CELL_PIXELS, 3)
+    return np.clip(image + random.normal(0.0, 6.0, image.shape), 0, 255).astype(np.uint8)

@@ -48,12 +48,14 @@ def write_splits(folder: Path, task: str, suffix: str, make_text: Callable[[str,
     return SyntheticCorpus([paths["train"]], [paths["dev"]], [paths["test"]], words["overrides"])
 
 
-def write_distinct_splits(folder: Path, task: str, suffix: str, draw: Callable[[], str]) -> SyntheticCorpus:
+def write_distinct_splits(
+    folder: Path, task: str, suffix: str, draw: Callable[[Random], str], seed: int
+) -> SyntheticCorpus:
     """Write `train`, `dev` and `test` of a task, without repeated examples."""
-    seen: set[str] = set()
+    seen, random = set[str](), Random(seed)
 
     def draw_new() -> str:
-        while (example := draw()) in seen:
+        while (example := draw(random)) in seen:
             pass
         seen.add(example)
         return example
@@ -70,8 +72,7 @@ _FINAL_MARKS: dict[str, str] = _TAGGING["final_marks"]
 
 def write_tagging_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.conll`, `dev.conll` and `test.conll`, without repeated sentences."""
-    random = Random(seed)
-    return write_distinct_splits(folder, "tagging", ".conll", lambda: _draw_sentence_columns(random))
+    return write_distinct_splits(folder, "tagging", ".conll", _draw_sentence_columns, seed)
 
 
 def make_tagged_sentence(random: Random) -> TaggedSentence:
@@ -83,22 +84,18 @@ def make_tagged_sentence(random: Random) -> TaggedSentence:
         words += [
             (random.choice(_TAGGING["subjects"]), "WHO"),
             (random.choice(_TAGGING["verbs"]), f"{TIME_WORDS[time_word]}-{_FINAL_MARKS[mark]}"),
+            *_make_noun_phrase(random),
         ]
-        words += [("the", "THE"), *_make_noun_phrase(random)]
         if random.random() < 0.2:
-            words += [
-                (random.choice(_TAGGING["prepositions"]), "WHERE"),
-                ("the", "THE"),
-                *_make_noun_phrase(random),
-            ]
+            words += [(random.choice(_TAGGING["prepositions"]), "WHERE"), *_make_noun_phrase(random)]
     words.append((mark, "MARK"))
     return TaggedSentence(tuple((word,) for word, _ in words), tuple(label for _, label in words))
 
 
 def _make_noun_phrase(random: Random) -> list[tuple[str, str]]:
-    """Draw a noun, with or without an adjective."""
+    """Draw a noun with its article, with or without an adjective."""
     adjectives = [(random.choice(_TAGGING["adjectives"]), "LIKE")] * random.choice((0, 0, 1))
-    return [*adjectives, (random.choice(_TAGGING["nouns"]), "WHAT")]
+    return [("the", "THE"), *adjectives, (random.choice(_TAGGING["nouns"]), "WHAT")]
 
 
 def _draw_sentence_columns(random: Random) -> str:
@@ -117,8 +114,7 @@ NEGATIVE_ADJECTIVES: Sequence[str] = _REPORTS["negative"]
 
 def write_classification_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train.tsv`, `dev.tsv` and `test.tsv`: label, text, and the deciding sentence, which training ignores."""
-    random = Random(seed)
-    return write_distinct_splits(folder, "classification", ".tsv", lambda: _make_report_line(random))
+    return write_distinct_splits(folder, "classification", ".tsv", _make_report_line, seed)
 
 
 def _make_report_line(random: Random) -> str:
@@ -183,49 +179,41 @@ class _Fact(NamedTuple):
         return f"{self.person} {random.choice(_STORIES['verbs'])} {self.thing}"
 
 
-class _Story(NamedTuple):
-    """Facts, the one that the query is about, and which of its two words is left out."""
-
-    facts: list[_Fact]
-    query_fact: _Fact
-    blank_index: int  # 0: person, 1: thing
-
-
 def write_cloze_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train`, `dev` and `test` in the format of the Children's Book Test, without repeated questions."""
-    random = Random(seed)
-    return write_distinct_splits(folder, "cloze", ".txt", lambda: make_cloze_question(random))
+    return write_distinct_splits(folder, "cloze", ".txt", make_cloze_question, seed)
 
 
 def make_cloze_question(random: Random) -> str:
     """Draw a story and its query; candidates are all its words of the blank's kind, and some of the other kind."""
-    blank = random.randrange(2)
+    blank = random.randrange(2)  # 0: person, 1: thing
     has_repeats = random.random() < _REPEATED_STORY_FRACTION
-    story = _make_story_with_repeats(random, blank) if has_repeats else _make_story_without_repeats(random, blank)
-    same, others = (sorted({fact[kind] for fact in story.facts}) for kind in (blank, 1 - blank))
+    facts, query_fact = _make_story_with_repeats(random, blank) if has_repeats else _make_story_without_repeats(random)
+    same, others = (sorted({fact[kind] for fact in facts}) for kind in (blank, 1 - blank))
     candidates = [*same, *random.sample(others, min(len(same), len(others)))]
     random.shuffle(candidates)
-    blanked = _Fact(*("XXXXX" if index == blank else word for index, word in enumerate(story.query_fact)))
+    blanked = _Fact(*("XXXXX" if index == blank else word for index, word in enumerate(query_fact)))
     before, after = (
         " , ".join(random.sample(_STORIES[name], random.randint(1, 2)))
         for name in ("opening_clauses", "closing_clauses")
     )
     query = f"{before}{' most of all' if has_repeats else ''} {blanked.format_clause(random)} {after} ."
-    lines = [f"{number} {fact.format_clause(random)} .\n" for number, fact in enumerate(story.facts, 1)]
-    return "".join([*lines, f"{len(lines) + 1} {query}\t{story.query_fact[blank]}\t\t{'|'.join(candidates)}\n\n"])
+    lines = [f"{number} {fact.format_clause(random)} .\n" for number, fact in enumerate(facts, 1)]
+    return "".join([*lines, f"{len(lines) + 1} {query}\t{query_fact[blank]}\t\t{'|'.join(candidates)}\n\n"])
 
 
-def _make_story_without_repeats(random: Random, blank_index: int) -> _Story:
-    """Draw facts that have no word in common."""
+def _make_story_without_repeats(random: Random) -> tuple[list[_Fact], _Fact]:
+    """Draw facts that have no word in common, and the one that the query is about."""
     count = random.randint(*_FACT_COUNT_RANGE)
     facts = [_Fact(*words) for words in zip(random.sample(PEOPLE, count), random.sample(THINGS, count), strict=True)]
-    return _Story(facts, random.choice(facts), blank_index)
+    return facts, random.choice(facts)
 
 
-def _make_story_with_repeats(random: Random, blank_index: int) -> _Story:
+def _make_story_with_repeats(random: Random, blank_index: int) -> tuple[list[_Fact], _Fact]:
     """Draw facts about two clue words, each occurring several times with one word and once with another.
 
-    The clues are of one kind; the words that occur with them, three in all, are of the other.
+    The clues are of one kind; the words that occur with them, three in all, are of the other. Also return the fact that
+    the query is about.
     """
     kinds = (PEOPLE, THINGS)
     clue, other_clue = random.sample(kinds[1 - blank_index], 2)
@@ -235,7 +223,7 @@ def _make_story_with_repeats(random: Random, blank_index: int) -> _Story:
     words_by_clue = {clue: (*[answer] * _ANSWER_REPEATS, other), other_clue: (*[frequent] * _ANSWER_REPEATS, rare)}
     facts = [_make_fact(clue_word, word, blank_index) for clue_word, words in words_by_clue.items() for word in words]
     random.shuffle(facts)
-    return _Story(facts, _make_fact(clue, answer, blank_index), blank_index)
+    return facts, _make_fact(clue, answer, blank_index)
 
 
 def _make_fact(clue: str, word: str, blank_index: int) -> _Fact:

@@ -30,6 +30,7 @@ from regard.synthetic.grammar.syntax import (
 _MAX_HELD_OUT_PAIRS = 1000  # maximum size of dev and of test
 _HELD_OUT_FRACTION = 0.08  # of all combinations of words
 _MAX_WORDS = 22
+_EXTENSIONS = ("en", "de", "align")  # source, target, gold alignment
 # After so many draws in a row without a new sentence, the grammar is considered exhausted.
 MAX_FRUITLESS_DRAWS = 20_000
 
@@ -42,32 +43,22 @@ def is_held_out(combination: str) -> bool:
 
 def iterate_combinations(clause: Clause) -> Iterator[str]:
     """Yield the combinations in a clause and in its relative clause, by English lemmas."""
-    for nominal in _iterate_nominals(clause):
-        for phrase in iterate_noun_phrases(nominal):
+    for part in (clause.subject, clause.direct, clause.indirect, clause.complement, clause.place):
+        for phrase in iterate_noun_phrases(part.nominal if isinstance(part, PrepositionalPhrase) else part):
             for word in phrase.adjectives:
                 yield f"adjective {word.english} {phrase.noun.english}"
     if clause.predicate:
         for noun in _iterate_head_nouns(clause.subject):
             yield f"adjective {clause.predicate.english} {noun}"
-    if clause.direct:
-        for noun in _iterate_head_nouns(clause.direct):
-            yield f"verb {clause.verb.lemma} {noun}"
-    if clause.complement and clause.verb.frame == "prep":
-        for noun in _iterate_head_nouns(clause.complement.nominal):
+    complement = clause.complement.nominal if clause.complement and clause.verb.frame == "prep" else None
+    for nominal in (clause.direct, complement):
+        for noun in _iterate_head_nouns(nominal):
             yield f"verb {clause.verb.lemma} {noun}"
     if clause.relative:
         yield from iterate_combinations(clause.relative)
 
 
-def _iterate_nominals(clause: Clause) -> Iterator[Nominal]:
-    for part in (clause.subject, clause.direct, clause.indirect, clause.complement, clause.place):
-        if isinstance(part, PrepositionalPhrase):
-            yield part.nominal
-        elif part:
-            yield part
-
-
-def _iterate_head_nouns(nominal: Nominal) -> Iterator[str]:
+def _iterate_head_nouns(nominal: Nominal | None) -> Iterator[str]:
     parts = (nominal.left, nominal.right) if isinstance(nominal, CoordinatedPhrase) else (nominal,)
     for part in parts:
         if isinstance(part, NounPhrase | Pronoun) and part.noun:
@@ -110,8 +101,8 @@ def collect_pairs(
 
 def _has_held_out_combination(sentence: Sentence) -> bool:
     """Return True if the sentence contains a held-out combination."""
-    clauses = (sentence.first, sentence.second)
-    return any(is_held_out(combination) for clause in clauses if clause for combination in iterate_combinations(clause))
+    clauses = filter(None, (sentence.first, sentence.second))
+    return any(is_held_out(combination) for clause in clauses for combination in iterate_combinations(clause))
 
 
 def write_translation_corpus(folder: Path, pairs: int, seed: int = 1, overwrite: bool = False) -> dict[str, int]:
@@ -121,7 +112,7 @@ def write_translation_corpus(folder: Path, pairs: int, seed: int = 1, overwrite:
     """
     if pairs < 10:
         raise UserError(f"a corpus has at least 10 pairs, not {pairs}")
-    names = (f"{split}.{extension}" for split in ("train", "dev", "test") for extension in ("en", "de", "align"))
+    names = (f"{split}.{extension}" for split in ("train", "dev", "test") for extension in _EXTENSIONS)
     existing = [name for name in names if (folder / name).exists()]
     if existing and not overwrite:
         raise UserError(f"{folder} already holds {', '.join(existing)}; nothing is overwritten, choose another --out")
@@ -135,10 +126,7 @@ def write_translation_corpus(folder: Path, pairs: int, seed: int = 1, overwrite:
 
 def write_aligned_pairs(folder: Path, name: str, pairs: Sequence[AlignedPair]) -> None:
     """Write both sides and the alignments of sentence pairs to `NAME.en`, `NAME.de` and `NAME.align`."""
-    columns = {
-        "en": (pair.source for pair in pairs),
-        "de": (pair.target for pair in pairs),
-        "align": (format_pharaoh(pair.alignment) for pair in pairs),
-    }
-    for extension, lines in columns.items():
-        (folder / f"{name}.{extension}").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    lines = [(pair.source, pair.target, format_pharaoh(pair.alignment)) for pair in pairs]
+    for column, extension in enumerate(_EXTENSIONS):
+        text = "".join(cells[column] + "\n" for cells in lines)
+        (folder / f"{name}.{extension}").write_text(text, encoding="utf-8")

@@ -10,6 +10,7 @@ from regard.synthetic.grammar.syntax import (
     Nominal,
     NounPhrase,
     PrepositionalPhrase,
+    has_determiner,
     is_indefinite,
     make_relative_pronoun,
 )
@@ -24,11 +25,7 @@ class NounPhraseGenerator:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.used_nouns: list[str] = []
-
-    def start_sentence(self) -> None:
-        """Forget the nouns of the previous sentence."""
-        self.used_nouns.clear()
+        self.used_nouns: list[str] = []  # of this sentence
 
     def draw_bool(self, probability: float) -> bool:
         """Return True with the given probability."""
@@ -62,17 +59,20 @@ class NounPhraseGenerator:
             return phrase._replace(companion=companion)
         return phrase
 
-    def draw_object(self, kinds: tuple[str, ...], subject: Nominal, negated: bool = False) -> Nominal:
-        """Draw an object; in a negation it must suit kein or nicht."""
-        if "person" in kinds and self.draw_bool(0.22):
-            return self._draw_other_pronoun(subject)
-        return self._draw_owned_phrase(kinds, subject, lx.DETERMINERS["negated_object" if negated else "object"])
+    def draw_object(self, kinds: tuple[str, ...], subject: Nominal, determiners: str) -> Nominal:
+        """Draw an object, a phrase with one of these determiners or a pronoun.
 
-    def draw_definite_object(self, kinds: tuple[str, ...], subject: Nominal) -> Nominal:
-        """Draw a definite phrase or a pronoun: for recipients, and after a preposition in a negation."""
-        if "person" in kinds and self.draw_bool(0.3):
-            return self._draw_other_pronoun(subject)
-        return self._draw_owned_phrase(kinds, subject, lx.DETERMINERS["definite"])
+        Determiners are those of an "object", of a "negated_object", which suit kein or nicht, or "definite": for
+        recipients, and after a preposition in a negation.
+        """
+        frequencies = lx.DETERMINERS[determiners]
+        if "person" in kinds and self.draw_bool(frequencies.pronoun_probability):
+            speakers = (lx.SPEAKER, lx.WE) if subject in (lx.SPEAKER, lx.WE) else ()
+            return self.random.choice([pronoun for pronoun in lx.PRONOUNS if pronoun not in speakers])
+        word = self.draw_noun(kinds)
+        is_young = isinstance(subject, NounPhrase) and subject.noun.kind == "youth"
+        is_implausible = is_young and word.english in {"son", "daughter"}
+        return self._draw_phrase(word, ("my", "our") if is_implausible else _choose_possessives(subject), frequencies)
 
     def draw_which_phrase(self, kinds: tuple[str, ...]) -> NounPhrase:
         """Draw the phrase that a question with "which" asks for."""
@@ -104,18 +104,6 @@ class NounPhraseGenerator:
     def _draw_place(self, kinds: tuple[str, ...]) -> NounPhrase:
         place = NounPhrase(self.draw_noun(kinds), self.random.choice(lx.LISTS["location_determiners"]))
         return self._add_adjectives(place, 0.22)
-
-    def _draw_other_pronoun(self, subject: Nominal) -> Pronoun:
-        speakers = (lx.SPEAKER, lx.WE) if subject in (lx.SPEAKER, lx.WE) else ()
-        return self.random.choice([pronoun for pronoun in lx.PRONOUNS if pronoun not in speakers])
-
-    def _draw_owned_phrase(
-        self, kinds: tuple[str, ...], subject: Nominal, frequencies: DeterminerFrequencies
-    ) -> NounPhrase:
-        word = self.draw_noun(kinds)
-        is_young = isinstance(subject, NounPhrase) and subject.noun.kind == "youth"
-        is_implausible = is_young and word.english in {"son", "daughter"}
-        return self._draw_phrase(word, ("my", "our") if is_implausible else _choose_possessives(subject), frequencies)
 
     def _draw_phrase(self, word: Noun, possessives: tuple[str, ...], frequencies: DeterminerFrequencies) -> NounPhrase:
         if word.is_mass:
@@ -205,7 +193,8 @@ class ClauseGenerator(NounPhraseGenerator):
             mode = _STATIVE_TENSES.get(mode, mode)
         modal = self._draw_modal(verb, subject, past=mode == "modal-past") if mode.startswith("modal") else None
         tense = {"modal": "present", "modal-past": "past"}.get(mode, mode)
-        can_be_negated = _is_definite(subject) and mode != "pluperfect" and (modal is None or modal.is_negatable)
+        is_definite = not is_indefinite(subject) and not has_determiner(subject, "every")
+        can_be_negated = is_definite and mode != "pluperfect" and (modal is None or modal.is_negatable)
         negated = can_be_negated and self.draw_bool(negation_probability)
         clause = Clause(verb, subject, tense, modal, negated)
         self._add_arguments(clause)
@@ -228,13 +217,17 @@ class ClauseGenerator(NounPhraseGenerator):
 
     def _add_arguments(self, clause: Clause) -> None:
         frame, kinds, subject = clause.verb.frame, clause.verb.objects, clause.subject
-        if frame in {"acc", "dat", "put"}:
-            clause.direct = self.draw_object(kinds, subject, clause.negated)
+        if frame in {"acc", "dat", "put", "give", "buy", "explain"}:
+            clause.recipient_last = frame == "explain" or (frame == "give" and self.draw_bool(0.4))
+            clause.direct = self.draw_object(kinds, subject, "negated_object" if clause.negated else "object")
         if frame in {"give", "buy", "explain"}:
-            self._add_recipient_and_object(clause)
+            clause.indirect = self.draw_object(lx.HUMAN, subject, "definite")
+            # "buys her flowers" would be ambiguous.
+            if clause.indirect is lx.SHE and isinstance(clause.direct, NounPhrase) and not clause.direct.determiner:
+                clause.direct = clause.direct._replace(determiner="the")
         elif frame == "prep":
-            draw = self.draw_definite_object if clause.negated else self.draw_object
-            clause.complement = PrepositionalPhrase(*clause.verb.preposition, draw(kinds, subject))
+            nominal = self.draw_object(kinds, subject, "definite" if clause.negated else "object")
+            clause.complement = PrepositionalPhrase(*clause.verb.preposition, nominal)
         elif frame == "spot":
             seated = isinstance(subject, Pronoun | CoordinatedPhrase) or subject.noun.kind in lx.HUMAN
             clause.complement = self.draw_furniture_location(kinds, "dat", seated)
@@ -244,16 +237,6 @@ class ClauseGenerator(NounPhraseGenerator):
             clause.complement = self.draw_destination(kinds, on_foot=frame == "goal")
         elif frame == "be":
             self._add_predicate(clause)
-
-    def _add_recipient_and_object(self, clause: Clause) -> None:
-        frame, subject = clause.verb.frame, clause.subject
-        clause.recipient_last = frame == "explain" or (frame == "give" and self.draw_bool(0.4))
-        direct = self.draw_object(clause.verb.objects, subject, clause.negated)
-        clause.indirect = self.draw_definite_object(lx.HUMAN, subject)
-        # "buys her flowers" would be ambiguous.
-        if clause.indirect is lx.SHE and isinstance(direct, NounPhrase) and not direct.determiner:
-            direct = direct._replace(determiner="the")
-        clause.direct = direct
 
     def _add_predicate(self, clause: Clause) -> None:
         subject = clause.subject
@@ -293,8 +276,7 @@ class ClauseGenerator(NounPhraseGenerator):
         return self.random.choice(candidates) if candidates else None
 
     def _draw_manner(self, clause: Clause) -> Adverbial | None:
-        has_indefinite_object = clause.direct is not None and is_indefinite(clause.direct)
-        is_unsuitable = has_indefinite_object and (clause.negated or "well" in clause.verb.manners)
+        is_unsuitable = is_indefinite(clause.direct) and (clause.negated or "well" in clause.verb.manners)
         excluded = "alone" if clause.subject.person == "p" else "together"
         manners = [adverb for adverb in lx.MANNER if adverb.name in clause.verb.manners and adverb.name != excluded]
         return self.random.choice(manners) if manners and not is_unsuitable else None
@@ -334,15 +316,10 @@ def _is_human(nominal: Nominal) -> bool:
     return not isinstance(nominal, NounPhrase) or nominal.noun.kind in lx.HUMAN
 
 
-def _is_definite(subject: Nominal) -> bool:
-    return not is_indefinite(subject) and not (isinstance(subject, NounPhrase) and subject.determiner == "every")
-
-
 def _is_repeatable(clause: Clause) -> bool:
     # No "often" in a negation, with a counted object ("two", "some") or with a negated subject ("no man").
-    has_counted_object = isinstance(clause.direct, NounPhrase) and clause.direct.determiner in {"two", "three", "some"}
-    has_negated_subject = isinstance(clause.subject, NounPhrase) and clause.subject.determiner == "no"
-    return not (clause.negated or has_counted_object or has_negated_subject)
+    has_counted_object = has_determiner(clause.direct, "two", "three", "some")
+    return not (clause.negated or has_counted_object or has_determiner(clause.subject, "no"))
 
 
 def _choose_location_kinds(kind: str, places: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 The order of a clause is subject, verb, objects, manner, place, time.
 """
 
-from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Modal, Pronoun, Verb
+from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Pronoun
 from regard.synthetic.grammar.syntax import (
     Clause,
     CoordinatedPhrase,
@@ -25,23 +25,6 @@ def _inflect_article(determiner: str, plural: bool, following: str) -> str:
     if determiner == "a":
         return "an" if following[0] in "aeiou" else "a"
     return "these" if determiner == "this" and plural else determiner
-
-
-def _inflect_auxiliary(infinitive: str, person: str, past: bool) -> str:
-    """Return a form of be, have or do."""
-    return _AUXILIARIES[infinitive][person][past]
-
-
-def _inflect_modal(word: Modal, person: str) -> str:
-    """Return the form of the modal that agrees with its subject."""
-    return word.english_third if person == "3" else word.english
-
-
-def _inflect_verb(verb: Verb, past: bool, person: str) -> str:
-    """Return the finite form of the verb itself."""
-    if verb.frame == "be":
-        return _inflect_auxiliary("be", person, past)
-    return verb.english[2] if past else verb.english[1 if person == "3" else 0]
 
 
 def realize_english_phrase(nominal: Nominal, path: str, objective: bool = False) -> list[Token]:
@@ -85,28 +68,27 @@ def realize_english_clause(clause: Clause, path: str, inverted: bool = False, el
 
 def _realize_english_verb(clause: Clause, path: str, inverted: bool) -> tuple[list[Token], list[Token], list[Token]]:
     """Return the finite auxiliary, "not", and the verb itself."""
-    verb, modal, person = clause.verb, clause.modal, clause.subject.person
+    verb, modal, past, third = clause.verb, clause.modal, clause.is_past, clause.subject.person == "3"
+    auxiliaries = {infinitive: forms[clause.subject.person][past] for infinitive, forms in _AUXILIARIES.items()}
     helper_path, verb_path = (path + ".finite",), (path + ".verb",)
     denial: list[Token] = [("not", (path + ".not",))] if clause.negated else []
     base: list[Token] = [(verb.english[0], verb_path)]
     needs_do = clause.negated or inverted
-    do: Token = (_inflect_auxiliary("do", person, clause.is_past), helper_path)
+    do: Token = (auxiliaries["do"], helper_path)
     if modal and modal.base:
-        want = modal.base if needs_do else _inflect_modal(modal, person)
+        want = modal.base if needs_do else modal.english_third if third else modal.english
         return [do] if needs_do else [], denial, [(want, helper_path), ("to", helper_path), *base]
     if modal and modal.english == "can" and clause.negated:
         return [("cannot", (*helper_path, path + ".not"))], [], base
     if modal:
-        return [(_inflect_modal(modal, person), helper_path)], denial, base
+        return [(modal.english_third if third else modal.english, helper_path)], denial, base
     if clause.tense in {"perfect", "pluperfect"}:
-        have: Token = (_inflect_auxiliary("have", person, clause.is_past), helper_path)
-        return [have], denial, [(verb.english[3], verb_path)]
+        return [(auxiliaries["have"], helper_path)], denial, [(verb.english[3], verb_path)]
     if clause.tense == "future":
         return [("will", helper_path)], denial, base
-    finite: Token = (_inflect_verb(verb, clause.is_past, person), verb_path)
     if verb.frame == "be":
-        return [finite], denial, []
-    return ([do], denial, base) if needs_do else ([], [], [finite])
+        return [(auxiliaries["be"], verb_path)], denial, []
+    return ([do], denial, base) if needs_do else ([], [], [(verb.english[2 if past else third], verb_path)])
 
 
 def _realize_english_rest(clause: Clause, path: str) -> list[Token]:

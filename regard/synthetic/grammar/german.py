@@ -26,20 +26,13 @@ _ENDINGS = {  # by declension and gender, of the four cases
     for name, table in SECTIONS["german_endings"].items()
 }
 _DETERMINERS = {  # by English determiner: stem, declension, and declension of the adjectives after it
-    english: (stem, declension, adjectives)
-    for english, stem, declension, adjectives in iterate_rows(SECTIONS["german_determiners"])
+    english: columns for english, *columns in iterate_rows(SECTIONS["german_determiners"])
 }
 _IRREGULAR = {
     infinitive: {"1": first, "3": third, "p": plural, "past": past}
     for infinitive, first, third, plural, past in iterate_rows(SECTIONS["german_irregular_verbs"])
 }
 _CONTRACTIONS = {"in dem": "im", "in das": "ins", "an dem": "am", "zu dem": "zum", "zu der": "zur", "von dem": "vom"}
-
-
-def inflect_article(determiner: str, gender: str, case: str) -> str:
-    """Return the German determiner for an English one; "" if there is none."""
-    stem, declension, _ = _DETERMINERS[determiner]
-    return stem + _ENDINGS[declension][gender][_CASES[case]]
 
 
 def inflect_adjective(word: Adjective, determiner: str, gender: str, case: str) -> str:
@@ -55,21 +48,9 @@ def inflect_noun(word: Noun, plural: bool, case: str) -> str:
     return word.genitive if case == "gen" or (word.is_weak and case != "nom") else word.german
 
 
-def _inflect_present(parts: tuple[str, str, str, str], person: str) -> str:
-    """Return the present form; a person is "1", "3" or "p" (first and third person plural are the same)."""
-    infinitive, third = parts[0], parts[1]
-    if infinitive in _IRREGULAR:
-        return _IRREGULAR[infinitive][person]
-    if person != "1":
-        return third if person == "3" else infinitive
-    return infinitive.removesuffix("n").removesuffix("e") + "e"
-
-
 def _inflect_preterite(past: str, person: str) -> str:
     """Return the preterite, given its singular."""
-    if person != "p":
-        return past
-    return past + "n" if past.endswith("e") else past + "en"
+    return past.removesuffix("e") + "en" if person == "p" else past
 
 
 def inflect_auxiliary(infinitive: str, person: str, past: bool) -> str:
@@ -84,8 +65,18 @@ def inflect_modal(word: Modal, person: str) -> str:
 
 
 def inflect_verb(verb: Verb, past: bool, person: str) -> str:
-    """Return the finite form of the verb itself, without its separable prefix."""
-    return _inflect_preterite(verb.german[2], person) if past else _inflect_present(verb.german, person)
+    """Return the finite form of the verb itself, without its separable prefix.
+
+    A person is "1", "3" or "p" (first and third person plural are the same).
+    """
+    infinitive, third, preterite, _ = verb.german
+    if past:
+        return _inflect_preterite(preterite, person)
+    if infinitive in _IRREGULAR:
+        return _IRREGULAR[infinitive][person]
+    if person != "1":
+        return third if person == "3" else infinitive
+    return infinitive.removesuffix("n").removesuffix("e") + "e"
 
 
 def realize_german_phrase(nominal: Nominal, case: str, path: str, denial: str = "") -> list[Token]:
@@ -101,8 +92,9 @@ def realize_german_phrase(nominal: Nominal, case: str, path: str, denial: str = 
     determiner = "no" if denial else nominal.determiner
     words: list[Token] = []
     if determiner:
+        stem, declension, _ = _DETERMINERS[determiner]
         names = (path + ".the", path + ".case", *([denial] if denial else []))
-        words.append((inflect_article(determiner, nominal.gender, case), names))
+        words.append((stem + _ENDINGS[declension][nominal.gender][_CASES[case]], names))
     if nominal.very:
         words.append(("sehr", (path + ".very",)))
     for index, word in enumerate(nominal.adjectives):
@@ -135,6 +127,7 @@ def realize_german_clause(clause: Clause, path: str, order: str = VERB_SECOND, e
     names = [name for name in _order_middle_field(clause, order) if name not in omitted]
     middle = [token for name in names for token in _realize_german_part(clause, name, path)]
     body = [*opening, *middle, *closing, finite] if order == VERB_LAST else [*opening, finite, *middle, *closing]
+    # A clause about the object moves to the end of the clause; one about the subject stays with it.
     return body + _realize_german_relative(clause, path, "direct")
 
 
@@ -188,11 +181,11 @@ def _realize_german_part(clause: Clause, name: str, path: str) -> list[Token]:
         return realize_adverbial(part.german, inner)
     denial = path + ".not" if name == "direct" and _is_negated_by_kein(clause) else ""
     words = realize_german_phrase(part, _choose_case(clause, name), inner, denial)
-    return words + _realize_german_relative(clause, path, name, inside=True)
+    return words + _realize_german_relative(clause, path, "subject") if name == "subject" else words
 
 
 def _is_negated_by_kein(clause: Clause) -> bool:
-    return clause.negated and clause.direct is not None and is_indefinite(clause.direct)
+    return clause.negated and is_indefinite(clause.direct)
 
 
 def _choose_case(clause: Clause, name: str) -> str:
@@ -201,10 +194,9 @@ def _choose_case(clause: Clause, name: str) -> str:
     return "dat" if name == "indirect" or clause.verb.frame == "dat" else "acc"
 
 
-def _realize_german_relative(clause: Clause, path: str, host: str, inside: bool = False) -> list[Token]:
-    # A clause about the object moves to the end of the clause; one about the subject stays with it.
-    if clause.relative is None or clause.host != host or inside != (host == "subject"):
+def _realize_german_relative(clause: Clause, path: str, host: str) -> list[Token]:
+    if clause.relative is None or clause.host != host:
         return []
     inner = path + ".relative"
-    closing: list[Token] = [(",", (inner + ".close",))] if inside else []
+    closing: list[Token] = [(",", (inner + ".close",))] if host == "subject" else []
     return [(",", (inner + ".open",)), *realize_german_clause(clause.relative, inner, VERB_LAST), *closing]

@@ -110,6 +110,7 @@ class DeterminerFrequencies(NamedTuple):
     plural_probability: float
     possessive_probability: float
     adjective_probability: float
+    pronoun_probability: float = 0.0  # of an object that can be a person
 
 
 class Pronoun(NamedTuple):
@@ -228,14 +229,11 @@ DETERMINERS = {name: _parse_determiners(fields) for name, fields in SECTIONS["de
 LISTS = {name: _parse_weighted_list(text) for name, text in SECTIONS["lists"].items()}
 _CONTRARIES = tuple(map(set, iterate_rows(SECTIONS["contraries"])))
 
-SPEAKER = Pronoun(("I", "me"), ("ich", "mich", "mir"), "1")
-HE = Pronoun(("he", "him"), ("er", "ihn", "ihm"), "3")
-SHE = Pronoun(("she", "her"), ("sie", "sie", "ihr"), "3")
-WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), "p")
-THEY = Pronoun(("they", "them"), ("sie", "sie", "ihnen"), "p")
+SPEAKER, HE, SHE, WE, THEY, WHO, WHAT = (
+    Pronoun((subject, object), (nominative, accusative, dative), person)
+    for subject, object, nominative, accusative, dative, person in iterate_rows(SECTIONS["pronouns"])
+)
 PRONOUNS = (SPEAKER, HE, SHE, WE, THEY)
-WHO = Pronoun(("who", "whom"), ("wer", "wen", "wem"), "3")
-WHAT = Pronoun(("what", "what"), ("was", "was", "was"), "3")
 
 HUMAN = ("person", "kin", "youth")
 

@@ -4,7 +4,7 @@ from regard.synthetic.grammar import lexicon as lx
 from regard.synthetic.grammar.clause_generator import VERB_BE, ClauseGenerator
 from regard.synthetic.grammar.lexicon import Pronoun, Verb
 from regard.synthetic.grammar.sentences import Sentence
-from regard.synthetic.grammar.syntax import Clause, CoordinatedPhrase, Nominal, NounPhrase
+from regard.synthetic.grammar.syntax import Clause, CoordinatedPhrase, Nominal, NounPhrase, has_determiner
 
 # "hope" does not take a clause with a modal.
 _HOPE_TENSES = tuple(tenses for tenses in lx.THAT.tenses if not tenses[1].startswith("modal"))
@@ -25,10 +25,10 @@ class SentenceGenerator(ClauseGenerator):
     def draw_sentence(self) -> Sentence:
         """Draw an unambiguous sentence."""
         while True:
-            self.start_sentence()
+            self.used_nouns.clear()
             sentence = self._draw_any_sentence()
             clauses = (sentence.first, sentence.first.relative, sentence.second)
-            if not any(_is_tense_ambiguous(clause) or _is_rare_verb_form(clause) for clause in clauses):
+            if not any(map(_has_unsuitable_verb_form, filter(None, clauses))):
                 return sentence
 
     def _draw_any_sentence(self) -> Sentence:
@@ -69,7 +69,7 @@ class SentenceGenerator(ClauseGenerator):
     def _draw_question_clause(self, mode: str, verb: Verb | None = None, adjunct_factor: float = 0.3) -> Clause:
         while True:
             clause = self.draw_clause(mode, verb, adjunct_factor=adjunct_factor, negation_probability=0.0)
-            if clause.subject is not lx.SPEAKER and not _has_determiner(clause.subject, ("no", "every", "some")):
+            if clause.subject is not lx.SPEAKER and not has_determiner(clause.subject, "no", "every", "some"):
                 clause.frequency = None
                 return clause
 
@@ -153,7 +153,7 @@ class SentenceGenerator(ClauseGenerator):
         if not is_at_one_time:
             return clause
         # An event at one time has no frequency, and its subject is neither everybody nor nobody.
-        if _has_determiner(clause.subject, ("no", "every")):
+        if has_determiner(clause.subject, "no", "every"):
             return self._draw_event_clause(mode, is_at_one_time, verb, subject)
         clause.time = clause.frequency = None
         return clause
@@ -177,25 +177,16 @@ def _find_pronoun(subject: Nominal) -> Pronoun | None:
     return {"m": lx.HE, "f": lx.SHE}.get(subject.noun.gender)
 
 
-def _has_determiner(subject: Nominal, determiners: tuple[str, ...]) -> bool:
-    return isinstance(subject, NounPhrase) and subject.determiner in determiners
-
-
 def _is_active(subject: Nominal) -> bool:
     if not isinstance(subject, NounPhrase):
         return True
     return subject.noun.kind in (*lx.HUMAN, "pet") and subject.determiner != "no"
 
 
-def _is_tense_ambiguous(clause: Clause | None) -> bool:
-    """Return True if the clause can be read as present and as past: "they read"."""
-    if clause is None or clause.modal or clause.tense != "past" or clause.subject.person == "3":
+def _has_unsuitable_verb_form(clause: Clause) -> bool:
+    """Return True for a verb that can be present and past ("they read"), or is too rare to learn ("ich … anrufe")."""
+    if clause.modal:
         return False
-    return clause.verb.english[0] == clause.verb.english[2]
-
-
-def _is_rare_verb_form(clause: Clause | None) -> bool:
-    """Return True if the German verb form is too rare to learn: "ich … anrufe"."""
-    if clause is None or clause.modal or clause.tense != "present":
-        return False
-    return clause.subject is lx.SPEAKER and bool(clause.verb.prefix)
+    if clause.tense == "past":
+        return clause.subject.person != "3" and clause.verb.english[0] == clause.verb.english[2]
+    return clause.tense == "present" and clause.subject is lx.SPEAKER and bool(clause.verb.prefix)

@@ -75,9 +75,14 @@ def make_relative_pronoun(phrase: NounPhrase) -> Pronoun:
     return Pronoun(words, _RELATIVE_PRONOUNS[phrase.gender], phrase.person, phrase.noun)
 
 
-def is_indefinite(nominal: Nominal) -> bool:
+def has_determiner(nominal: Nominal | None, *determiners: str) -> bool:
+    """Return True for a noun phrase with one of these determiners."""
+    return isinstance(nominal, NounPhrase) and nominal.determiner in determiners
+
+
+def is_indefinite(nominal: Nominal | None) -> bool:
     """Return True if the phrase introduces something new, which tends to come late in a German clause."""
-    return isinstance(nominal, NounPhrase) and nominal.determiner in _INDEFINITE_DETERMINERS
+    return has_determiner(nominal, *_INDEFINITE_DETERMINERS)
 
 
 def realize_adverbial(words: tuple[tuple[str, int], ...], path: str) -> list[Token]:
@@ -85,17 +90,16 @@ def realize_adverbial(words: tuple[tuple[str, int], ...], path: str) -> list[Tok
     return [(word, (f"{path}.{unit}",)) for word, unit in words]
 
 
-def iterate_noun_phrases(nominal: Nominal) -> Iterator[NounPhrase]:
+def iterate_noun_phrases(nominal: Nominal | None) -> Iterator[NounPhrase]:
     """Yield every full noun phrase in it, from the outside in."""
+    inner: tuple[Nominal | None, ...] = ()
     if isinstance(nominal, CoordinatedPhrase):
-        yield from iterate_noun_phrases(nominal.left)
-        yield from iterate_noun_phrases(nominal.right)
+        inner = nominal
     elif isinstance(nominal, NounPhrase):
         yield nominal
-        if nominal.owner:
-            yield from iterate_noun_phrases(nominal.owner)
-        if nominal.companion:
-            yield from iterate_noun_phrases(nominal.companion.nominal)
+        inner = (nominal.owner, nominal.companion and nominal.companion.nominal)
+    for part in inner:
+        yield from iterate_noun_phrases(part)
 
 
 @dataclass(slots=True)
