@@ -150,20 +150,19 @@ def unpack_zip(content: bytes, limits: DocumentLimits) -> dict[str, ZipEntry]:
         raise DocumentError(f"contains more than {limits.entries:,} files")
     try:
         with zipfile.ZipFile(BytesIO(content), metadata_encoding="utf-8") as file:
-            infos = file.infolist()
-            _check_entries(infos)
+            _check_entries(file.infolist())
             max_bytes = min(limits.total_bytes, max(MIN_UNPACKED_LIMIT, limits.compression_ratio * len(content)))
-            return _read_entries(file, infos, max_bytes)
+            return _read_entries(file, max_bytes)
     except DocumentError:
         raise
     except ZIP_ERRORS as error:
         raise DocumentError(f"is damaged or cut off, it cannot be unpacked: {to_single_line(error)}") from error
 
 
-def _read_entries(file: zipfile.ZipFile, infos: Sequence[zipfile.ZipInfo], max_bytes: int) -> dict[str, ZipEntry]:
+def _read_entries(file: zipfile.ZipFile, max_bytes: int) -> dict[str, ZipEntry]:
     """Unpack files, which may have that many bytes together; the sizes that they declare are not trusted."""
     entries, remaining = {}, max_bytes
-    for info in infos:
+    for info in file.infolist():
         with file.open(info) as member:
             data = member.read(remaining + 1)
         remaining -= len(data)

@@ -104,13 +104,14 @@ def translate_document(
     `warn` gets a sentence about it. Raise DocumentError if the document declares other languages than `languages`
     (source, target).
     """
+    title = to_single_line(name)
     try:
         parsed = _parse_document(PurePath(name).suffix.lower(), content, limits or DocumentLimits())
     except DocumentError as error:
-        raise DocumentError(f"{to_single_line(name)} {error}") from error
+        raise DocumentError(f"{title} {error}") from error
     for side, declared, known in zip(("source", "target"), parsed.languages, languages, strict=True):
         if are_different_languages(declared, known):
-            raise DocumentError(f"{to_single_line(name)} declares {declared} as its {side} language, not {known}")
+            raise DocumentError(f"{title} declares {declared} as its {side} language, not {known}")
     if not parsed.texts:
         return content
     translations = translate([part.text for part in parsed.texts])
@@ -121,12 +122,10 @@ def translate_document(
     empty = [part.text for part in parsed.texts if not part.translation]
     if warn and empty:
         for text in empty[:MAX_WARNINGS]:
-            warn(
-                f"{to_single_line(name)}: no translation for {shorten(strip_placeholder_tags(text), 60)!r}, "
-                "which stays as it is"
-            )
+            shown = shorten(strip_placeholder_tags(text), 60)
+            warn(f"{title}: no translation for {shown!r}, which stays as it is")
         if len(empty) > MAX_WARNINGS:
-            warn(f"{to_single_line(name)}: {len(empty):,} of {len(parsed.texts):,} texts have no translation")
+            warn(f"{title}: {len(empty):,} of {len(parsed.texts):,} texts have no translation")
     return parsed.write()
 
 

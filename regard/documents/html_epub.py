@@ -33,13 +33,8 @@ from regard.documents.escaping import (
     unescape_markup,
 )
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, make_tag_node
-from regard.documents.xml_tree import XML_TOKEN, check_xml
+from regard.documents.xml_tree import ELEMENT_NAMES, XML_TOKEN, check_xml
 from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
-
-
-def _make_name_set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
 
 # Every alternative matches up to its end or the end of the file, so that matching takes linear time.
 HTML_TOKEN = re.compile(
@@ -52,17 +47,7 @@ HTML_TOKEN = re.compile(
 )
 HTML_ATTRIBUTE = re.compile(r"""(?P<name>[^\s"'<>/=]++)(?:\s*=\s*(?P<value>"[^"]*"|'[^']*'|[^\s"'>]+))?""")
 UNQUOTED_VALUE = re.compile(r"""[^\s"'=<>`]+(?<!/)""")
-TRANSLATED_ATTRIBUTES = _make_name_set("alt title placeholder")
-INLINE_TAGS = _make_name_set(
-    "a abbr acronym b bdi bdo big br cite data del dfn em font i img input ins kbd label mark nobr q rb rp rt ruby s "
-    "samp small span strike strong sub sup time tt u var wbr code svg math"
-)
-SEPARATOR_TAGS = _make_name_set("br img input hr")
-RAW_TEXT_TAGS = _make_name_set("script style textarea title iframe noembed noframes xmp plaintext")  # no tags inside
-UNTRANSLATED_TAGS = _make_name_set(
-    "script style code pre textarea iframe noembed noframes xmp plaintext svg math docauthor"
-)
-TAGS_WITHOUT_TRANSLATED_ATTRIBUTES = UNTRANSLATED_TAGS | _make_name_set("link meta")  # a link's title is a name
+HTML = ELEMENT_NAMES["html"]
 NO_TRANSLATE_ATTRIBUTE = re.compile(
     r"""\stranslate\s*=\s*["']?no\b|\sclass\s*=\s*(?:"[^"]*|'[^']*)\bnotranslate\b""", re.IGNORECASE
 )
@@ -79,12 +64,6 @@ class HtmlToken:
     text: str = ""  # strictly escaped
 
     @property
-    def starts_untranslated(self) -> bool:
-        """True if it begins an element that is not translated."""
-        opens = bool(self.pair_key) and not self.is_closing
-        return opens and (self.tag_name in UNTRANSLATED_TAGS or bool(NO_TRANSLATE_ATTRIBUTE.search(self.source)))
-
-    @property
     def pair_key(self) -> str:
         """The name of a tag that has, or should have, another half; else empty."""
         return "" if self.is_standalone else self.tag_name
@@ -92,13 +71,14 @@ class HtmlToken:
     @property
     def is_inline(self) -> bool:
         """True for text and inline tags."""
-        return not self.tag_name or self.tag_name in INLINE_TAGS
+        return not self.tag_name or self.tag_name in HTML["inline"]
 
     def make_node(self) -> InlineNode:
         """Convert the token to a node of a tagged text."""
         if self.text:
             return InlineNode(self.text)
-        return make_tag_node(lambda: self.source, self.pair_key, not self.is_closing, self.tag_name in SEPARATOR_TAGS)
+        is_separator = self.tag_name in HTML["separators"]
+        return make_tag_node(lambda: self.source, self.pair_key, not self.is_closing, is_separator)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -192,13 +172,12 @@ def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:
             yield HtmlToken(match[0], text=normalize_html_text(match[0]))
             continue
         yield HtmlToken(match[0], name, bool(match["close"]), name in VOID_ELEMENTS)
-        if name in RAW_TEXT_TAGS and not match["close"]:
-            end = re.compile(rf"</{name}(?=[\s/>])|\Z", re.IGNORECASE).search(source, position)
-            text_end = end.start() if end else len(source)
-            if text_end > position:
-                raw = source[position:text_end]
+        if name in HTML["raw_text"] and not match["close"]:
+            end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(source, position)
+            raw = source[position : end.start() if end else None]
+            if raw:
                 yield HtmlToken(raw, text=normalize_html_text(raw) if name == "title" else "")
-            position = text_end
+            position += len(raw)
 
 
 def _iterate_xml_tokens(source: str) -> Iterator[HtmlToken]:
@@ -257,7 +236,8 @@ def _find_unbalanced_tags(stretch: Sequence[HtmlToken]) -> set[int]:
 def _merge_untranslated_elements(tokens: Iterator[HtmlToken]) -> Iterator[HtmlToken]:
     """Yield the tokens, with each untranslated element merged into one."""
     for token in tokens:
-        if not token.starts_untranslated:
+        is_untranslated = token.tag_name in HTML["untranslated"] or NO_TRANSLATE_ATTRIBUTE.search(token.source)
+        if token.is_closing or not token.pair_key or not is_untranslated:
             yield token
             continue
         sources, depth = [token.source], 1
@@ -270,11 +250,11 @@ def _merge_untranslated_elements(tokens: Iterator[HtmlToken]) -> Iterator[HtmlTo
 
 def _find_translated_attributes(token: HtmlToken) -> Iterator[TranslatedAttribute]:
     """Yield the translatable attributes of a tag."""
-    if token.is_closing or not token.tag_name or token.tag_name in TAGS_WITHOUT_TRANSLATED_ATTRIBUTES:
+    if token.is_closing or not token.tag_name or token.tag_name in HTML["without_translated_attributes"]:
         return
     for attribute in HTML_ATTRIBUTE.finditer(token.source, len(token.tag_name) + 1):
         value = attribute["value"]
-        if value and attribute["name"].lower() in TRANSLATED_ATTRIBUTES:
+        if value and attribute["name"].lower() in HTML["translated_attributes"]:
             text = normalize_html_text(value[1:-1] if value[0] in "\"'" else value)
             if has_translatable_words(unescape_markup(text)):
                 start, end = attribute.span("value")

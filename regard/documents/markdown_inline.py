@@ -57,15 +57,13 @@ class EscapeStyle:
         self.in_table = in_table
         self.unescaped: set[str] = set()  # special characters that occur as text without a backslash
         self.backslashed: set[str] = set()  # with a backslash
-        self.entities = {
-            entity: _decode_entity(entity) for entity in ENTITY.findall(text) if _decode_entity(entity) != entity
-        }
+        entities = {entity: _decode_entity(entity) for entity in ENTITY.findall(text)}
+        self.entities = {entity: character for entity, character in entities.items() if character != entity}
         # Spellings of each &, < and >, and of each character that is an entity somewhere, in the order of the text.
         signs = {"&", "<", ">", *self.entities.values()} - set(string.ascii_letters + string.digits + " \t\r\n")
         self.source_spellings: dict[str, list[str]] = {sign: [] for sign in signs}
-        single = "".join(re.escape(sign) for sign in sorted(signs) if len(sign) == 1)
-        longer = [re.escape(sign) for sign in sorted(signs) if len(sign) > 1]
-        self.sign_pattern = re.compile("|".join([ENTITY.pattern, f"[{single}]", *longer]))
+        alternatives = map(re.escape, sorted(signs, key=lambda sign: (len(sign), sign)))
+        self.sign_pattern = re.compile("|".join([ENTITY.pattern, *alternatives]))
 
     def convert_to_markup(self, text: str) -> str:
         """Convert text to markup, with & and < as entities; only Markdown's entities stay entities."""

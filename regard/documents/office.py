@@ -15,26 +15,11 @@ from typing import NamedTuple
 from regard.documents.base import DocumentError, DocumentLimits, ParsedDocument, ZipEntry, parse_zip_document
 from regard.documents.escaping import unescape_markup
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, RunStyle, make_tag_node
-from regard.documents.xml_tree import TEXT_NODE, XmlElement, iterate_attributes, parse_xml_paragraphs
+from regard.documents.xml_tree import ELEMENT_NAMES, TEXT_NODE, XmlElement, iterate_attributes, parse_xml_paragraphs
 from regard.tag_pairs import TagHalf, match_tag_pairs
 
-OOXML_NAMESPACES = {
-    "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "w",
-    "http://purl.oclc.org/ooxml/wordprocessingml/main": "w",
-    "http://schemas.openxmlformats.org/drawingml/2006/main": "a",
-    "http://purl.oclc.org/ooxml/drawingml/main": "a",
-}
-OOXML_PARAGRAPH_ELEMENTS = frozenset(("w:p", "a:p"))
-RUN_ELEMENTS = frozenset(("w:r", "a:r"))
-RUN_PROPERTIES = frozenset(("w:rPr", "a:rPr"))
+OOXML, ODF = ELEMENT_NAMES["ooxml"], ELEMENT_NAMES["odf"]
 TEXT_ELEMENTS = {"w:t": ' xml:space="preserve"', "a:t": ""}
-OOXML_INLINE_CONTAINERS = frozenset(
-    ("w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdt", "w:sdtContent", "w:bdo")
-)
-CONTAINER_PROPERTIES = frozenset(("w:sdtPr", "w:sdtEndPr", "w:smartTagPr", "w:customXmlPr"))
-# They are about the source text; Word computes them again.
-OOXML_DROPPED_ELEMENTS = frozenset(("w:proofErr", "w:lastRenderedPageBreak"))
-OOXML_SEPARATOR_ELEMENTS = frozenset(("w:tab", "w:ptab", "w:br", "w:cr", "a:br"))
 XML_SPACE_ATTRIBUTE = re.compile(r"""\sxml:space\s*=\s*(?:"[^"]*"|'[^']*')""")
 OOXML_RANGE_MARKER = re.compile(r"w:(bookmark|commentRange|perm|moveToRange)(Start|End)")
 DOCX_TEXT_PARTS = re.compile(
@@ -59,11 +44,8 @@ def _parse_ooxml_document(
         raise DocumentError(f"does not match its extension: it has no {main_part}.xml")
     if "[Content_Types].xml" not in entries:
         raise DocumentError("does not match its extension: it has no [Content_Types].xml")
-    return parse_zip_document(entries, limits, list(filter(text_parts.fullmatch, entries)), _parse_ooxml_part)
-
-
-def _parse_ooxml_part(content: bytes) -> ParsedDocument:
-    return parse_xml_paragraphs(content, OOXML_NAMESPACES, OOXML_PARAGRAPH_ELEMENTS, _iterate_ooxml_nodes)
+    parser = partial(parse_xml_paragraphs, format="ooxml", iterate_nodes=_iterate_ooxml_nodes)
+    return parse_zip_document(entries, limits, list(filter(text_parts.fullmatch, entries)), parser)
 
 
 def _iterate_ooxml_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNode]:
@@ -74,21 +56,21 @@ def _iterate_ooxml_nodes(element: XmlElement, depth: int = 0) -> Iterator[Inline
 def _iterate_field_nodes(element: XmlElement, depth: int) -> Iterator[FieldNode]:
     """Yield the nodes of a paragraph or of an inline container one by one."""
     for child in element.children:
-        if child.name in RUN_ELEMENTS:
+        if child.name in OOXML["runs"]:
             yield from _iterate_run_nodes(child)
-        elif child.name in OOXML_INLINE_CONTAINERS and depth < MAX_TAG_DEPTH:
+        elif child.name in OOXML["containers"] and depth < MAX_TAG_DEPTH:
             inside = _iterate_ooxml_nodes(child, depth + 1)
-            yield FieldNode(child.make_container_node(inside, CONTAINER_PROPERTIES))
+            yield FieldNode(child.make_container_node(inside, OOXML["container_properties"]))
         elif marker := OOXML_RANGE_MARKER.fullmatch(child.name):
             key = f"{marker[1]} {child.find_attribute('id')}"
             yield FieldNode(child.make_node(key, is_opening=marker[2] == "Start"))
-        elif child.name not in OOXML_DROPPED_ELEMENTS | CONTAINER_PROPERTIES and not child.is_white_space:
-            yield FieldNode(child.make_node(separates_words=child.name in OOXML_SEPARATOR_ELEMENTS))
+        elif child.name not in OOXML["dropped"] | OOXML["container_properties"] and not child.is_white_space:
+            yield FieldNode(child.make_node(separates_words=child.name in OOXML["separators"]))
 
 
 def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
     """Yield the text of a run, and the elements between it."""
-    properties = "".join(child.serialize() for child in element.children if child.name in RUN_PROPERTIES)
+    properties = "".join(child.serialize() for child in element.children if child.name in OOXML["run_properties"])
     opening = element.opening + properties
     style = RunStyle(properties, opening, element.closing)
     for child in element.children:
@@ -98,10 +80,10 @@ def _iterate_run_nodes(element: XmlElement) -> Iterator[FieldNode]:
                 tag_with_space = f"{XML_SPACE_ATTRIBUTE.sub('', tag)[:-1]}{TEXT_ELEMENTS[child.name]}>"
             text_style = replace(style, before=tag, before_space=tag_with_space, after=child.closing)
             yield FieldNode(InlineNode(child.text_markup, text_style))
-        elif child.name not in RUN_PROPERTIES | OOXML_DROPPED_ELEMENTS and not child.is_white_space:
+        elif child.name not in OOXML["run_properties"] | OOXML["dropped"] and not child.is_white_space:
             field_role = child.find_attribute("fldCharType") if child.name == "w:fldChar" else ""
             instruction = unescape_markup(child.text_markup) if child.name == "w:instrText" else ""
-            node = make_tag_node(child.serialize, separates_words=child.name in OOXML_SEPARATOR_ELEMENTS, style=style)
+            node = make_tag_node(child.serialize, separates_words=child.name in OOXML["separators"], style=style)
             yield FieldNode(node, field_role, instruction)
 
 
@@ -131,14 +113,8 @@ def _merge_fields(field_nodes: Sequence[FieldNode]) -> Iterator[InlineNode]:
         index = last + 1
 
 
-ODF_NAMESPACES = {"urn:oasis:names:tc:opendocument:xmlns:text:1.0": "text"}
 ODF_MIMETYPE_PREFIX = "application/vnd.oasis.opendocument."
 ODF_TEXT_PARTS = ("content.xml", "styles.xml")  # headers and footers are in the second
-ODF_PARAGRAPH_ELEMENTS = frozenset(("text:p", "text:h"))
-ODF_INLINE_CONTAINERS = frozenset(("text:span", "text:a", "text:meta"))
-ODF_DROPPED_ELEMENTS = frozenset(("text:soft-page-break",))  # page breaks of the source text
-ODF_SEPARATOR_ELEMENTS = frozenset(("text:tab", "text:line-break", "text:s"))
-TRACKED_CHANGES = frozenset(("text:tracked-changes",))
 ODF_RANGE_MARKER = re.compile(
     r"text:(bookmark|reference-mark|change|alphabetical-index-mark|toc-mark|user-index-mark)-(start|end)"
 )
@@ -154,11 +130,8 @@ def _parse_odf_document(entries: Mapping[str, ZipEntry], limits: DocumentLimits,
         raise DocumentError("is protected by a password")
     if ODF_TEXT_PARTS[0] not in entries:
         raise DocumentError(f"has no {ODF_TEXT_PARTS[0]}")
-    return parse_zip_document(entries, limits, [name for name in ODF_TEXT_PARTS if name in entries], _parse_odf_part)
-
-
-def _parse_odf_part(content: bytes) -> ParsedDocument:
-    return parse_xml_paragraphs(content, ODF_NAMESPACES, ODF_PARAGRAPH_ELEMENTS, _iterate_odf_nodes, TRACKED_CHANGES)
+    parser = partial(parse_xml_paragraphs, format="odf", iterate_nodes=_iterate_odf_nodes)
+    return parse_zip_document(entries, limits, [name for name in ODF_TEXT_PARTS if name in entries], parser)
 
 
 def _iterate_odf_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNode]:
@@ -166,13 +139,13 @@ def _iterate_odf_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNo
     for child in element.children:
         if child.name == TEXT_NODE:
             yield InlineNode(child.markup)
-        elif child.name in ODF_INLINE_CONTAINERS and child.closing and depth < MAX_TAG_DEPTH:
+        elif child.name in ODF["containers"] and child.closing and depth < MAX_TAG_DEPTH:
             yield child.make_container_node(_iterate_odf_nodes(child, depth + 1))
         elif marker := ODF_RANGE_MARKER.fullmatch(child.name):
             name = child.find_attribute("name") or child.find_attribute("id") or child.find_attribute("change-id")
             yield child.make_node(f"{marker[1]} {name}", is_opening=marker[2] == "start")
-        elif child.name not in ODF_DROPPED_ELEMENTS:
-            yield child.make_node(separates_words=child.name in ODF_SEPARATOR_ELEMENTS)
+        elif child.name not in ODF["dropped"]:
+            yield child.make_node(separates_words=child.name in ODF["separators"])
 
 
 parse_docx = partial(_parse_ooxml_document, main_part="word/document", text_parts=DOCX_TEXT_PARTS)

@@ -29,24 +29,19 @@ MAX_NAME_WORDS = 4
 MIN_TRANSCRIPT_LINES = 3  # lines with a name, and at least half of all lines
 
 
-def _is_uppercase_name(name: str) -> bool:
-    """Return True for a name in capitals, except for a remark: common words before a colon rarely are."""
-    return _has_name_length(name) and NAME_REMARK.sub("", name).isupper()
+def _is_name(label: str, in_transcript: bool) -> bool:
+    """Return True for a name in capitals, except for a remark: common words before a colon rarely are.
 
-
-def _is_possible_name(name: str) -> bool:
-    """Return True if it may be a name in a file where nearly every line has one."""
-    return _has_name_length(name) and not name[0].islower()
-
-
-def _has_name_length(name: str) -> bool:
-    return len(NAME_REMARK.sub("", name).split()) <= MAX_NAME_WORDS
+    In a file where nearly every line has a name, the first letter is enough.
+    """
+    name = NAME_REMARK.sub("", label)
+    return len(name.split()) <= MAX_NAME_WORDS and (not name[0].islower() if in_transcript else name.isupper())
 
 
 def _is_transcript(lines: Sequence[str]) -> bool:
     """Return True if so many lines begin with a name and a colon that these are speakers, in capitals or not."""
     openings = [SPEAKER_PREFIX.match(line) for line in lines]
-    count = sum(bool(match and match["label"] and _is_possible_name(match["name"])) for match in openings)
+    count = sum(bool(match and match["label"] and _is_name(match["name"], in_transcript=True)) for match in openings)
     return count >= max(MIN_TRANSCRIPT_LINES, len(lines) / 2)
 
 
@@ -83,7 +78,7 @@ def _split_off_speaker(line: str, in_transcript: bool) -> CueLine:
     match = SPEAKER_PREFIX.match(line)
     if match is None:
         return CueLine("", line)
-    if match["label"] and (_is_uppercase_name(match["name"]) or (in_transcript and _is_possible_name(match["name"]))):
+    if match["label"] and _is_name(match["name"], in_transcript):
         end = match.end("label")
     else:
         tags = line[: match.start("label") if match["label"] else match.end()]

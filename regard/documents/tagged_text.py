@@ -9,6 +9,7 @@ text, or are at an end of it, stay there and are not shown.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -190,7 +191,11 @@ def _merge_nested_pair(pair: InlineNode) -> InlineNode:
 
 def _split_by_style(pair: InlineNode) -> InlineNode:
     """Give a pair its most common style, which needs no tag; spans in other styles become pairs."""
-    pair.style = _find_commonest_style(pair.children)
+    lengths = Counter[RunStyle]()
+    for node in pair.children:
+        if node.markup and node.style:
+            lengths[node.style] += len(node.markup)
+    pair.style = max(lengths, key=lambda style: lengths[style], default=None)
     new_children: list[InlineNode] = []
     in_other_style = False  # True if the last node is such a span
     for node in pair.children:
@@ -204,15 +209,6 @@ def _split_by_style(pair: InlineNode) -> InlineNode:
             new_children.append(_split_by_style(node) if node.children else node)
     pair.children = new_children
     return pair
-
-
-def _find_commonest_style(nodes: Iterable[InlineNode]) -> RunStyle | None:
-    """Return the style of most of the text."""
-    lengths: dict[RunStyle, int] = {}
-    for node in nodes:
-        if node.markup and node.style:
-            lengths[node.style] = lengths.get(node.style, 0) + len(node.markup)
-    return max(lengths, key=lambda style: lengths[style], default=None)
 
 
 def _iterate_descendants(pair: InlineNode) -> Iterator[InlineNode]:
@@ -283,15 +279,13 @@ class TaggedText(TranslatableText):
     def _trim_white_space(self) -> None:
         """Remove white space from both ends of the text."""
         for node in self.body.children[:1]:
-            length = len(node.markup) - len(node.markup.lstrip())
-            if length:
-                self.leading_fragments.append(_make_text_fragment(node.markup[:length], node.style))
-                node.markup = node.markup[length:]
+            if space := node.markup[: len(node.markup) - len(node.markup.lstrip())]:
+                self.leading_fragments.append(_make_text_fragment(space, node.style))
+                node.markup = node.markup.lstrip()
         for node in self.body.children[-1:]:
-            length = len(node.markup.rstrip())
-            if length < len(node.markup):
-                self.trailing_fragments.append(_make_text_fragment(node.markup[length:], node.style))
-                node.markup = node.markup[:length]
+            if space := node.markup[len(node.markup.rstrip()) :]:
+                self.trailing_fragments.append(_make_text_fragment(space, node.style))
+                node.markup = node.markup.rstrip()
 
     def _iterate_tagged_source(self, nodes: Iterable[InlineNode]) -> Iterator[str]:
         """Yield the text for the translator, in parts."""

@@ -14,20 +14,15 @@ from typing import NamedTuple
 from regard.data.readers.xliff import UNTRANSLATED_STATES
 from regard.documents.base import DocumentError, ParsedDocument
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText
-from regard.documents.xml_tree import TEXT_NODE, XmlElement, iterate_attributes, parse_xml
+from regard.documents.xml_tree import ELEMENT_NAMES, TEXT_NODE, XmlElement, iterate_attributes, parse_xml
 
-NAMESPACES = {"": "x", "http://sdl.com/FileTypes/SdlXliff/1.0": "sdl"} | {
-    f"urn:oasis:names:tc:xliff:document:{version}": "x" for version in ("1.0", "1.1", "1.2", "2.0", "2.1", "2.2")
-}
-UNIT_ELEMENTS = frozenset(("x:trans-unit", "x:segment"))
-INLINE_CONTAINERS = frozenset(("x:g", "x:pc", "x:mrk"))
+XLIFF = ELEMENT_NAMES["xliff"]
 FILLED_STATES = {"x:target": "needs-review-translation", "x:segment": "translated"}  # state of filled targets
 MEMOQ_STATUS = "mq:status"  # of a trans-unit
 # Trados: attributes of a translation memory match, which do not apply to the new translation.
 TRADOS_MATCH_ATTRIBUTES = re.compile(
     r"""\s(?:origin-system|percent|struct-match|text-match)\s*=\s*(?:"[^"]*"|'[^']*')"""
 )
-OPENING_CODES, CLOSING_CODES = frozenset(("x:bpt", "x:bx", "x:sc")), frozenset(("x:ept", "x:ex", "x:ec"))
 
 
 class UntranslatedUnit(NamedTuple):
@@ -40,7 +35,7 @@ class UntranslatedUnit(NamedTuple):
 
 def parse_xliff(content: bytes) -> ParsedDocument:
     """Parse an XLIFF file."""
-    source, root = parse_xml(content, NAMESPACES)
+    source, root = parse_xml(content, "xliff")
     xliff = root.find_child("x:xliff")
     if not xliff:
         raise DocumentError("does not match its extension: its first element is not <xliff>")
@@ -67,7 +62,7 @@ def _iterate_untranslated_units(root: XmlElement) -> Iterator[UntranslatedUnit]:
     """Yield the units without a translation, except those that must not be translated or are locked."""
     for element in root.walk(enters=_is_translatable):
         source, target = element.find_child("x:source"), element.find_child("x:target")
-        is_unit = element.name in UNIT_ELEMENTS and _is_translatable(element)
+        is_unit = element.name in XLIFF["units"] and _is_translatable(element)
         # memoQ marks locked units with an attribute of the unit.
         if not is_unit or not source or element.find_attribute("locked") == "locked":
             continue
@@ -118,7 +113,7 @@ def _find_trados_segments(unit: XmlElement) -> list[XmlElement]:
 
 def _is_translated(unit: XmlElement, target: XmlElement) -> bool:
     """Return True if a target has text and is not marked as new (tools may copy the source there)."""
-    parts = [part for part in target.walk() if part is target or part.name in INLINE_CONTAINERS]
+    parts = [part for part in target.walk() if part is target or part.name in XLIFF["containers"]]
     has_text = any(part.text_markup.strip() for part in parts)
     return has_text and not (_is_marked_untranslated(unit) or _is_marked_untranslated(target))
 
@@ -133,11 +128,11 @@ def _iterate_xliff_nodes(element: XmlElement, depth: int = 0) -> Iterator[Inline
     for child in element.children:
         if child.name == TEXT_NODE:
             yield InlineNode(child.markup)
-        elif child.name in INLINE_CONTAINERS and child.closing and depth < MAX_TAG_DEPTH and _is_translatable(child):
+        elif child.name in XLIFF["containers"] and child.closing and depth < MAX_TAG_DEPTH and _is_translatable(child):
             yield child.make_container_node(_iterate_xliff_nodes(child, depth + 1))
-        elif child.name in OPENING_CODES | CLOSING_CODES:
+        elif child.name in XLIFF["opening_codes"] | XLIFF["closing_codes"]:
             key = child.find_attribute("startRef") or child.find_attribute("rid") or child.find_attribute("id")
-            yield child.make_node(f"code {key}", is_opening=child.name in OPENING_CODES)
+            yield child.make_node(f"code {key}", is_opening=child.name in XLIFF["opening_codes"])
         else:
             yield child.make_node()
 

@@ -1,9 +1,9 @@
-"""XML tree that keeps the source of each tag, so that unchanged parts are written byte for byte."""
+"""XML tree that keeps the source of each tag, so that unchanged parts are written byte for byte; element names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from sys import intern  # a document has few different tags, and many of each
@@ -13,6 +13,13 @@ from regard.documents.base import XML_DECLARATION, DocumentError, EncodedText, P
 from regard.documents.escaping import escape_text
 from regard.documents.tagged_text import InlineNode, OutputFragment, TaggedText, make_tag_node, nest_tag_pairs
 from regard.errors import to_single_line
+from regard.paths import read_package_yaml
+
+_DECLARATION = read_package_yaml("regard.documents", "elements.yaml")
+NAMESPACES: dict[str, dict[str, str]] = _DECLARATION.pop("namespaces")  # prefix of each namespace, by format
+ELEMENT_NAMES = {  # sets of names, by format and by what they mean
+    format: {kind: frozenset(names.split()) for kind, names in kinds.items()} for format, kinds in _DECLARATION.items()
+}
 
 MAX_XML_DEPTH = 256
 MAX_NAMESPACE_PREFIXES = 500  # declared by an element and those around it
@@ -133,8 +140,8 @@ def iterate_attributes(tag: str) -> Iterator[tuple[str, str]]:
         yield attribute["name"], attribute["double"] or attribute["single"] or ""
 
 
-def parse_xml(content: bytes, prefixes: Mapping[str, str]) -> tuple[EncodedText, XmlElement]:
-    """Parse an XML file to a tree; `prefixes` maps namespaces to the fixed prefixes of its names, others get `?`."""
+def parse_xml(content: bytes, format: str) -> tuple[EncodedText, XmlElement]:
+    """Parse an XML file to a tree; names have the fixed prefixes of the format's namespaces, others get `?`."""
     source = decode_declared_encoding(content, XML_DECLARATION)
     names = iter(check_xml(source.text))
     root = XmlElement("", "")
@@ -145,7 +152,7 @@ def parse_xml(content: bytes, prefixes: Mapping[str, str]) -> tuple[EncodedText,
             stack.pop().closing = intern(token[0])
         elif token["name"]:
             namespace, _, local_name = next(names, "").removeprefix("{").rpartition("}")
-            element = XmlElement(intern(f"{prefixes.get(namespace, '?')}:{local_name}"), intern(token[0]))
+            element = XmlElement(intern(f"{NAMESPACES[format].get(namespace, '?')}:{local_name}"), intern(token[0]))
             stack[-1].children.append(element)
             if not token[0].endswith("/>"):
                 stack.append(element)
@@ -158,16 +165,12 @@ def parse_xml(content: bytes, prefixes: Mapping[str, str]) -> tuple[EncodedText,
 
 
 def parse_xml_paragraphs(
-    content: bytes,
-    prefixes: Mapping[str, str],
-    names: Collection[str],
-    iterate_nodes: Callable[[XmlElement], Iterable[InlineNode]],
-    excluding: Collection[str] = (),
+    content: bytes, format: str, iterate_nodes: Callable[[XmlElement], Iterable[InlineNode]]
 ) -> ParsedDocument:
-    """Parse an XML file whose texts are the elements of these names, outside of elements in `excluding`."""
-    encoded, root = parse_xml(content, prefixes)
-    elements = root.walk(enters=lambda element: element.name not in excluding)
-    paragraphs = [element for element in elements if element.name in names and element.children]
+    """Parse an XML file whose texts are the format's paragraphs, outside of its excluded elements."""
+    (encoded, root), names = parse_xml(content, format), ELEMENT_NAMES[format]
+    elements = root.walk(enters=lambda element: element.name not in names["excluded"])
+    paragraphs = [element for element in elements if element.name in names["paragraphs"] and element.children]
     tagged_texts = [(element, TaggedText(iterate_nodes(element))) for element in paragraphs]
     translatable = [(element, tagged_text) for element, tagged_text in tagged_texts if tagged_text.text]
 
