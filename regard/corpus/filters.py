@@ -98,23 +98,6 @@ class PairFilter(NamedTuple):
     rejects: Callable[[Pair], bool]
 
 
-def _has_empty_side(pair: Pair) -> bool:
-    return not pair.source.strip() or not pair.target.strip()
-
-
-def _has_control_characters(pair: Pair) -> bool:
-    """Return True for control characters and the remains of a wrong encoding (U+FFFD)."""
-    return bool(_CONTROL_CHARACTERS.search(pair.source) or _CONTROL_CHARACTERS.search(pair.target))
-
-
-def _is_too_short(pair: Pair, min_words: int = 1) -> bool:
-    return min(map(count_words, pair)) < min_words
-
-
-def _is_too_long(pair: Pair, max_words: int = 200) -> bool:
-    return max(map(count_words, pair)) > max_words
-
-
 def _has_unequal_lengths(pair: Pair, max_ratio: float = 3.0) -> bool:
     """Return True if the longer side exceeds `max_ratio` times the shorter one by more than three words."""
     short, long = sorted(map(count_words, pair))
@@ -123,39 +106,23 @@ def _has_unequal_lengths(pair: Pair, max_ratio: float = 3.0) -> bool:
 
 def _is_copied(pair: Pair) -> bool:
     """Return True if the target equals the source, apart from case and white space."""
-    return _normalize_for_comparison(pair.source) == _normalize_for_comparison(pair.target)
-
-
-def _has_few_letters(pair: Pair, min_fraction: float = 0.5) -> bool:
-    """Return True if a side is numbers, marks or addresses rather than a sentence; white space is not counted."""
-    return min(map(compute_letter_fraction, pair)) < min_fraction
-
-
-def _is_in_wrong_script(pair: Pair, source: str | None = None, target: str | None = None) -> bool:
-    """Return True if a side is mostly written in another script than expected; None accepts any script."""
-    return _is_in_other_script(pair.source, source) or _is_in_other_script(pair.target, target)
-
-
-def _is_repeated_pair(pair: Pair, seen: TextHashSet) -> bool:
-    return not seen.add_text(pair.source, pair.target)
-
-
-def _has_repeated_source(pair: Pair, seen: TextHashSet) -> bool:
-    return not seen.add_text(pair.source)
+    source, target = ("".join(text.split()).casefold() for text in pair)
+    return source == target
 
 
 # In the order in which the rules are applied: cheap ones first, those with memory last.
 _RULES: dict[str, Callable[..., bool]] = {
-    "empty": _has_empty_side,
-    "broken": _has_control_characters,
-    "short": _is_too_short,
-    "long": _is_too_long,
+    "empty": lambda pair: not all(map(str.strip, pair)),
+    "broken": lambda pair: any(map(_CONTROL_CHARACTERS.search, pair)),  # also the remains of a wrong encoding (U+FFFD)
+    "short": lambda pair, min_words=1: min(map(count_words, pair)) < min_words,
+    "long": lambda pair, max_words=200: max(map(count_words, pair)) > max_words,
     "ratio": _has_unequal_lengths,
     "copied": _is_copied,
-    "letters": _has_few_letters,
-    "script": _is_in_wrong_script,
-    "duplicate": _is_repeated_pair,
-    "same-source": _has_repeated_source,
+    # A side is numbers, marks or addresses rather than a sentence; white space is not counted.
+    "letters": lambda pair, min_fraction=0.5: min(map(compute_letter_fraction, pair)) < min_fraction,
+    "script": lambda pair, source=None, target=None: any(map(_is_in_other_script, pair, (source, target))),
+    "duplicate": lambda pair, seen: not seen.add_text(*pair),
+    "same-source": lambda pair, seen: not seen.add_text(pair.source),
 }
 _RULES_WITH_MEMORY = ("duplicate", "same-source")
 
@@ -212,11 +179,6 @@ def find_main_scripts(pairs: Iterable[Pair]) -> tuple[str | None, str | None]:
     return find_main_script(source), find_main_script(target)
 
 
-def _normalize_for_comparison(text: str) -> str:
-    """Return text in case-folded form without white space."""
-    return "".join(text.split()).casefold()
-
-
 def compute_letter_fraction(text: str) -> float:
     """Return the fraction of letters and their combining marks among all characters except white space."""
     characters = "".join(text.split())
@@ -225,7 +187,7 @@ def compute_letter_fraction(text: str) -> float:
 
 
 def _is_in_other_script(text: str, expected_script: str | None) -> bool:
-    """Return True if most letters of a text are in another script than expected."""
+    """Return True if most letters of a text are in another script than expected; None accepts any script."""
     if expected_script is None or (expected_script == "latin" and text.isascii()):
         return False
     scripts = [name for name in map(find_script, text) if name is not None]

@@ -108,10 +108,9 @@ def _count_duplicates(hashes: array[int]) -> int:
 
 def summarize_distribution(counts: Mapping[float, int]) -> dict[str, float]:
     """Return mean, minimum, maximum and quantiles, given counts of values."""
-    total = sum(counts.values())
-    if not total:
+    if not counts:
         return {}
-    mean = sum(value * count for value, count in counts.items()) / total
+    mean = sum(value * count for value, count in counts.items()) / sum(counts.values())
     fractions = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}
     return {"mean": mean} | {name: find_quantile(counts, fraction) for name, fraction in fractions.items()}
 

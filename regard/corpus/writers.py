@@ -25,15 +25,10 @@ _LINE_ENDS, _COLUMN_ENDS = re.compile(r"[\r\n]+"), re.compile(r"[\t\r\n]+")
 PairWriter = Callable[[Pair], None]
 
 
-def _format_tsv(pair: Pair) -> str:
-    return "\t".join(_COLUMN_ENDS.sub(" ", side) for side in pair)
-
-
-def _format_jsonl(pair: Pair) -> str:
-    return json.dumps(pair._asdict(), ensure_ascii=False)
-
-
-_LINE_FORMATS: dict[str, Callable[[Pair], str]] = {".tsv": _format_tsv, ".jsonl": _format_jsonl}
+_LINE_FORMATS: dict[str, Callable[[Pair], str]] = {
+    ".tsv": lambda pair: "\t".join(_COLUMN_ENDS.sub(" ", side) for side in pair),
+    ".jsonl": lambda pair: json.dumps(pair._asdict(), ensure_ascii=False),
+}
 
 
 @contextmanager
