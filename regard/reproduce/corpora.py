@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ VERB_EXPANSIONS = {"m": "am", "re": "are", "ve": "have", "ll": "will", "d": "wou
 def tokenize_hansard_french(text: str) -> str:
     """Tokenise French like the Hansards: « C'est l'ordre du jour. » → « Ce est le ordre de le jour . »."""
     text = ELIDED.sub(lambda match: f"{match[1]}e ", _normalize_apostrophes(text))
-    return _separate_tokens(CONTRACTED.sub(_make_case_preserving_expansion(CONTRACTION_EXPANSIONS), text))
+    return _separate_tokens(CONTRACTED.sub(_expand_contraction, text))
 
 
 def tokenize_hansard_english(text: str) -> str:
@@ -60,14 +60,10 @@ def _separate_tokens(text: str) -> str:
     return " ".join(HANSARD_TOKEN.findall(text))
 
 
-def _make_case_preserving_expansion(words: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
-    """Return a replacement function for re.sub that keeps an initial capital."""
-
-    def expand_word(match: re.Match[str]) -> str:
-        expansion = words[match[0].lower()]
-        return expansion[0].upper() + expansion[1:] if match[0][0].isupper() else expansion
-
-    return expand_word
+def _expand_contraction(match: re.Match[str]) -> str:
+    """Write a contraction out, and keep an initial capital."""
+    expansion = CONTRACTION_EXPANSIONS[match[0].lower()]
+    return expansion[0].upper() + expansion[1:] if match[0][0].isupper() else expansion
 
 
 COMMON_WORDS, MAX_SENTENCE_WORDS = 250, 10  # of simple sentences: vocabulary and maximum length
@@ -104,9 +100,8 @@ class CorpusBuilder:
 
     def find_files(self, folder: Path) -> CorpusFiles:
         """Return the paths of its files in a folder."""
-        train, dev, test = (
-            tuple(folder / f"{name}.{extension}" for extension in self.extensions) for name in ("train", "dev", "test")
-        )
+        names = ("train", "dev", "test")
+        train, dev, test = (tuple(folder / f"{name}.{extension}" for extension in self.extensions) for name in names)
         gold = folder / self.gold if self.gold else None
         return CorpusFiles(train, dev if self.has_dev_set else None, test, gold, self.gold_offset)
 
@@ -204,12 +199,8 @@ def make_adding_series(random: Random, steps: int) -> str:
 def make_copy_sentence(random: Random, symbols: int, pause: int) -> str:
     """Return a sentence of the copy problem: symbols, a pause, and then the same symbols as labels."""
     copied = [random.choice(COPY_SYMBOLS) for _ in range(symbols)]
-    rows = [
-        *((word, "wait") for word in copied),
-        *(("-", "wait") for _ in range(pause)),
-        *(("say", word) for word in copied),
-    ]
-    return "".join(f"{word} {label}\n" for word, label in rows)
+    waiting = [f"{word} wait\n" for word in (*copied, *"-" * pause)]
+    return "".join([*waiting, *(f"say {word}\n" for word in copied)])
 
 
 # Full scale: real text.

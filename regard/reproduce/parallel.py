@@ -12,6 +12,7 @@ from itertools import islice
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -73,12 +74,11 @@ def _start_process(task: Callable[[], object], log: Path, jobs: int) -> BaseProc
 
     A fork of this process would have the locks of its threads, but not the threads.
     """
+    context: Any = multiprocessing.get_context("spawn")
     if "forkserver" in multiprocessing.get_all_start_methods():
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["regard.process_group", "regard.reproduce.workspace"])
-        process: BaseProcess = context.Process(target=_run_task, args=(task, log, jobs))
-    else:
-        process = multiprocessing.get_context("spawn").Process(target=_run_task, args=(task, log, jobs))
+    process: BaseProcess = context.Process(target=_run_task, args=(task, log, jobs))
     process.start()
     return process
 

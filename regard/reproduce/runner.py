@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.console import log_message
 from regard.errors import UserError
-from regard.reproduce.experiment import Experiment, ExperimentRow, MetricValues
+from regard.reproduce.experiment import SCALES, Experiment, ExperimentRow, MetricValues
 from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, Measurements, decide_claim
 from regard.reproduce.tables import ResultTable, write_overview, write_results
 from regard.reproduce.workspace import Workspace
@@ -116,24 +116,17 @@ def format_claim_results(table: ResultTable) -> str:
 
 def describe_experiment(experiment: Experiment) -> str:
     """Describe an experiment: claims, source and cost."""
-    small, full = (
-        len({training.name for row in experiment.rows(scale) for training in row.trainings})
-        for scale in ("small", "full")
-    )
+    small, full = (_format_training_count(experiment, scale) for scale in SCALES)
     claims = "\n".join(f"  - {claim.text}" for claim in experiment.claims)
-    small_cost = (
-        f"small: {_format_training_count(small)}, about {_format_minutes(experiment.cpu_minutes)} of one CPU core"
-    )
-    cost = f"{small_cost}; full: {_format_training_count(full)}, on a GPU"
+    minutes = experiment.cpu_minutes
+    cpu_time = f"{minutes:g} minute{'s' * (minutes != 1)}" if minutes >= 1 else f"{minutes * 60:.0f} seconds"
+    cost = f"small: {small}, about {cpu_time} of one CPU core; full: {full}, on a GPU"
     return f"{experiment.name}: {experiment.title}\n{claims}\n  source: {experiment.source}\n  {cost}"
 
 
-def _format_training_count(count: int) -> str:
+def _format_training_count(experiment: Experiment, scale: str) -> str:
+    count = len({training.name for row in experiment.rows(scale) for training in row.trainings})
     return {0: "no training", 1: "1 training"}.get(count, f"{count} trainings")
-
-
-def _format_minutes(count: float) -> str:
-    return f"{count:g} minute{'s' * (count != 1)}" if count >= 1 else f"{count * 60:.0f} seconds"
 
 
 def format_dry_run(experiments: Sequence[Experiment], workspace: Workspace, seeds: int = 1) -> str:
@@ -144,11 +137,7 @@ def format_dry_run(experiments: Sequence[Experiment], workspace: Workspace, seed
         for row in experiment.rows(workspace.scale):
             options = "".join(f", {key}={value}" for key, value in row.options.items())
             lines.append(f"# {row.name}{options}")
-            for training in (
-                spec for repetition in range(seeds) for spec in row.with_seed_offset(repetition).trainings
-            ):
-                lines.append(
-                    workspace.format_train_command(training)
-                    + (" # already trained" if workspace.is_trained(training) else "")
-                )
+            for training in (one for seed in range(seeds) for one in row.with_seed_offset(seed).trainings):
+                note = " # already trained" if workspace.is_trained(training) else ""
+                lines.append(workspace.format_train_command(training) + note)
     return "\n".join(lines)

@@ -14,6 +14,7 @@ import torch
 import yaml
 
 from regard.console import log_message
+from regard.paths import write_atomically
 from regard.reproduce.corpora import CorpusFiles, find_corpus, prepare_corpus
 from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec, compute_digest
 from regard.runs import Run
@@ -24,12 +25,11 @@ from regard.version import VERSION
 
 def _describe_hardware() -> dict[str, Any]:
     """Return processor, GPU and software versions of this machine."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "gpu": gpu,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
     }
@@ -96,10 +96,8 @@ class Workspace:
                 self.train_or_resume(training)
             values = measure(self, row)
             path.parent.mkdir(exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
             document = {"of": _describe_measurement(measure, row), "values": values, "hardware": _describe_hardware()}
-            temporary.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
-            temporary.replace(path)
+            write_atomically(path, json.dumps(document, ensure_ascii=False))
         cached: MetricValues = json.loads(path.read_text(encoding="utf-8"))["values"]
         return cached
 
@@ -109,11 +107,8 @@ class Workspace:
 
     def measurement_path(self, measure: Measure, row: ExperimentRow) -> Path:
         """Return the path of the cached values."""
-        return (
-            self.run_folder(row.trainings[0])
-            / "measures"
-            / f"{compute_digest(_describe_measurement(measure, row))}.json"
-        )
+        digest = compute_digest(_describe_measurement(measure, row))
+        return self.run_folder(row.trainings[0]) / "measures" / f"{digest}.json"
 
     def read_hardware(self, measure: Measure, row: ExperimentRow) -> dict[str, Any]:
         """Return the hardware that a row was measured on; this machine if nothing is cached."""

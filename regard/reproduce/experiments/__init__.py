@@ -1,5 +1,7 @@
 """The experiments: one YAML file each, with the rows of the table, the published values and the claims.
 
+`index.yaml` lists the files in the order of the overview.
+
 A row's models are its `trainings`, or one of its own `recipe`; each is trained on all `corpora`, with the keys of
 `presets.yaml` that fit the recipe to a corpus, and with the `changes` of row and training. `corpora` and `trainings` of
 the experiment are those of rows without their own. A mapping of the scales, `{small: 64, full: 512}`, stands for its
@@ -16,25 +18,10 @@ from typing import Any
 from regard.paths import read_package_yaml
 from regard.reproduce.experiment import SCALES, Chart, Claim, Experiment, ExperimentRow, fit_recipe
 
-EXPERIMENT_FILES = (
-    "luong2015_table1_ladder",
-    "luong2015_table4_architectures",
-    "bahdanau2015_figure2_lengths",
-    "luong2015_attention_cost",
-    "sutskever2014_table1",
-    "cho2014_cells",
-    "schuster1997_directions",
-    "attention_entropy",
-    "deng2018_table1_hard",
-    "mino2017_key_value",
-    "vaswani2017_scaling",
-    "vaswani2017_table3_transformer",
-)
-
 
 def load_experiment(name: str) -> Experiment:
     """Read the experiment in `experiments/NAME.yaml`."""
-    declaration = read_package_yaml("regard.reproduce.experiments", f"{name}.yaml")
+    declaration = read_package_yaml(__name__, f"{name}.yaml")
     corpora, trainings = declaration.pop("corpora", []), declaration.pop("trainings", [{}])
     defaults = {"corpora": corpora, "trainings": trainings, "changes": {}}
     declaration |= {
@@ -70,4 +57,5 @@ def _select_scale(value: Any, scale: str) -> Any:
     return {key: _select_scale(item, scale) for key, item in value.items()}
 
 
-EXPERIMENTS = {experiment.name: experiment for experiment in map(load_experiment, EXPERIMENT_FILES)}
+_INDEX: list[str] = read_package_yaml(__name__, "index.yaml")
+EXPERIMENTS = {experiment.name: experiment for experiment in map(load_experiment, _INDEX)}
