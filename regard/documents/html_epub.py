@@ -219,8 +219,6 @@ def _split_at_unbalanced_tags(stretch: Sequence[HtmlToken]) -> Iterator[list[Htm
 
 def _find_unbalanced_tags(stretch: Sequence[HtmlToken]) -> set[int]:
     """Find tags without their other half, that cross others, are nested too deeply, or enclose such tags."""
-    if not any(token.tag_name for token in stretch):
-        return set()
     tags = [TagHalf(token.pair_key, not token.is_closing, token.is_closing) for token in stretch]
     partners = match_tag_pairs(tags, MAX_TAG_DEPTH)
     unbalanced: set[int] = set()

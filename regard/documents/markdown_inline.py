@@ -57,34 +57,30 @@ class EscapeStyle:
         self.in_table = in_table
         self.unescaped: set[str] = set()  # special characters that occur as text without a backslash
         self.backslashed: set[str] = set()  # with a backslash
-        entities = {entity: _decode_entity(entity) for entity in ENTITY.findall(text)}
-        self.entities = {entity: character for entity, character in entities.items() if character != entity}
+        self.entities = {entity for entity in ENTITY.findall(text) if _decode_entity(entity) != entity}
         # Spellings of each &, < and >, and of each character that is an entity somewhere, in the order of the text.
-        signs = {"&", "<", ">", *self.entities.values()} - set(string.ascii_letters + string.digits + " \t\r\n")
+        signs = {"&", "<", ">", *map(_decode_entity, self.entities)}
+        signs -= set(string.ascii_letters + string.digits + " \t\r\n")
         self.source_spellings: dict[str, list[str]] = {sign: [] for sign in signs}
         alternatives = map(re.escape, sorted(signs, key=lambda sign: (len(sign), sign)))
-        self.sign_pattern = re.compile("|".join([ENTITY.pattern, *alternatives]))
+        self.sign_splitter = re.compile(f"({'|'.join([ENTITY.pattern, *alternatives])})")
 
     def convert_to_markup(self, text: str) -> str:
         """Convert text to markup, with & and < as entities; only Markdown's entities stay entities."""
         self.unescaped.update(SPECIAL_CHARACTER.findall(text))
-        out, position = [], 0
-        for match in self.sign_pattern.finditer(text):
-            character = _decode_entity(match[0])
+        parts = self.sign_splitter.split(text)  # every second part is a special character
+        for sign in parts[1::2]:
+            character = _decode_entity(sign)
             if character in self.source_spellings:
-                self.source_spellings[character].append(match[0])
-            elif character == match[0]:  # it only looks like an entity
+                self.source_spellings[character].append(sign)
+            elif character == sign:  # it only looks like an entity
                 self.source_spellings["&"].append("&")
-            is_text = character == match[0]
-            out += [escape_text(text[position : match.start()]), escape_text(match[0]) if is_text else match[0]]
-            position = match.end()
-        return "".join(out) + escape_text(text[position:])
+        return "".join(part if _decode_entity(part) != part else escape_text(part) for part in parts)
 
     def convert_escape_to_markup(self, character: str) -> str:
         """Convert a character with a backslash to markup."""
         self.backslashed.add(character)
-        if character in self.source_spellings:
-            self.source_spellings[character].append(f"\\{character}")
+        self.source_spellings.get(character, []).append(f"\\{character}")
         return escape_text(character)
 
     def make_markdown_escaper(self) -> Callable[[str], str]:
@@ -92,19 +88,16 @@ class EscapeStyle:
         spellings = {character: iter(match) for character, match in self.source_spellings.items()}
 
         def write_markdown(markup: str) -> str:
-            out, text, position = "", "", 0
-            for match in self.sign_pattern.finditer(markup):
-                text += markup[position : match.start()]
-                position = match.end()
-                character = _decode_entity(match[0])
-                is_kept = match[0] in self.entities and character not in ("&", "<", ">")
-                spelling = next(spellings.get(character, iter(())), match[0] if is_kept else character)
+            out, (text, *parts) = "", self.sign_splitter.split(markup)  # text, special character, text, …
+            for sign, following in zip(parts[::2], parts[1::2], strict=True):
+                character = _decode_entity(sign)
+                is_kept = sign in self.entities and character not in ("&", "<", ">")
+                spelling = next(spellings.get(character, iter(())), sign if is_kept else character)
                 if spelling == character:
-                    text += character
+                    text += character + following
                 else:
-                    out += self.escape_special_characters(text) + spelling
-                    text = ""
-            return out + self.escape_special_characters(text + markup[position:])
+                    out, text = out + self.escape_special_characters(text) + spelling, following
+            return out + self.escape_special_characters(text)
 
         return write_markdown
 

@@ -99,15 +99,12 @@ def _merge_fields(field_nodes: Sequence[FieldNode]) -> Iterator[InlineNode]:
             yield InlineNode(opening=node.opening, pair_key=f"field {index}") if index in closing else node
             index += 1
             continue
-        result = next((position for position in range(index, end) if roles[position] == "separate"), end)
+        result = roles.index("separate", index, end) if "separate" in roles[index:end] else end
         instruction = "".join(field_node.instruction for field_node in field_nodes[index:result])
         link = instruction.split()[:1] == ["HYPERLINK"] and result < end
         last = result if link else end
-        fragments = [  # the result of a field is not text of the paragraph
-            fragment._replace(is_text=False)
-            for field_node in field_nodes[index : last + 1]
-            for fragment in field_node.node.list_fragments()
-        ]
+        inside = InlineNode(children=[field_node.node for field_node in field_nodes[index : last + 1]])
+        fragments = [fragment._replace(is_text=False) for fragment in inside.list_fragments()]  # no text of a paragraph
         yield InlineNode(opening=fragments, pair_key=f"field {end}" if link else "", is_opening=link)
         closing |= {end} if link else set()
         index = last + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from regard.data.readers.po import convert_to_utf8
 from regard.documents.base import DocumentError, ParsedDocument
@@ -21,13 +21,6 @@ PLURAL_FORM_COUNT = re.compile(r"nplurals\s*+=\s*+([1-9])")
 DEFAULT_PLURAL_FORMS = 2  # singular and plural, if the header does not say
 
 
-class UntranslatedMessage(NamedTuple):
-    """A unit of the file, and the lines of each of its source texts."""
-
-    unit: pounit
-    texts: list[list[TaggedText]]
-
-
 def parse_po(content: bytes) -> ParsedDocument:
     """Parse a PO file."""
     mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
@@ -39,11 +32,10 @@ def parse_po(content: bytes) -> ParsedDocument:
             if any(line.text and not line.translation for lines in texts for line in lines):
                 continue
             forms = ["\n".join(line.fill() for line in lines) for lines in texts]
-            unit.target = _make_plural_forms(forms, _count_plural_forms(file)) if unit.hasplural() else forms[0]
+            unit.target = _make_plural_forms(forms, file) if unit.hasplural() else forms[0]
         return mark + bytes(file)
 
-    texts = [line for message in messages for lines in message.texts for line in lines if line.text]
-    return ParsedDocument(texts, write)
+    return ParsedDocument([line for _, texts in messages for lines in texts for line in lines if line.text], write)
 
 
 def _read_po_file(content: bytes) -> pofile:
@@ -63,14 +55,17 @@ def _read_po_file(content: bytes) -> pofile:
     return file
 
 
-def _iterate_untranslated_messages(file: pofile) -> Iterator[UntranslatedMessage]:
-    """Yield the messages without any translation, except the header, obsolete and fuzzy ones."""
+def _iterate_untranslated_messages(file: pofile) -> Iterator[tuple[pounit, list[list[TaggedText]]]]:
+    """Yield the messages without any translation, except the header, obsolete and fuzzy ones.
+
+    Each comes with the lines of its source text, or those of the singular and of the plural.
+    """
     for unit in file.units:
         done = unit.isheader() or unit.isobsolete() or unit.isfuzzy()
         if not done and not any(map(str, _list_texts(unit, "target"))):
             texts = [_parse_message_lines(str(text)) for text in _list_texts(unit, "source")]
             if any(line.text for lines in texts for line in lines):
-                yield UntranslatedMessage(unit, texts)
+                yield unit, texts
 
 
 def _list_texts(unit: pounit, side: str) -> list[str]:
@@ -86,13 +81,12 @@ def _parse_message_lines(text: str) -> list[TaggedText]:
     ]
 
 
-def _count_plural_forms(file: pofile) -> int:
-    """Return the number of plural forms of the target language, from the header."""
+def _make_plural_forms(translations: list[str], file: pofile) -> list[str]:
+    """Use the singular as the first form and the plural for all others; a language with one form gets the plural.
+
+    The header says how many plural forms the target language has.
+    """
     header = file.header()
     match = PLURAL_FORM_COUNT.search(str(header.target)) if header is not None else None
-    return int(match[1]) if match else DEFAULT_PLURAL_FORMS
-
-
-def _make_plural_forms(translations: list[str], form_count: int) -> list[str]:
-    """Use the singular as the first form and the plural for all others; a language with one form gets the plural."""
+    form_count = int(match[1]) if match else DEFAULT_PLURAL_FORMS
     return [*translations[:1], *translations[-1:] * (form_count - 1)] if form_count > 1 else translations[-1:]

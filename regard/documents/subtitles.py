@@ -40,8 +40,8 @@ def _is_name(label: str, in_transcript: bool) -> bool:
 
 def _is_transcript(lines: Sequence[str]) -> bool:
     """Return True if so many lines begin with a name and a colon that these are speakers, in capitals or not."""
-    openings = [SPEAKER_PREFIX.match(line) for line in lines]
-    count = sum(bool(match and match["label"] and _is_name(match["name"], in_transcript=True)) for match in openings)
+    names = [match["name"] for match in map(SPEAKER_PREFIX.match, lines) if match and match["label"]]
+    count = sum(_is_name(name, in_transcript=True) for name in names)
     return count >= max(MIN_TRANSCRIPT_LINES, len(lines) / 2)
 
 
@@ -76,8 +76,7 @@ class CueLine(NamedTuple):
 def _split_off_speaker(line: str, in_transcript: bool) -> CueLine:
     """Split off the beginning of a line that marks a new speaker; it is empty if there is none."""
     match = SPEAKER_PREFIX.match(line)
-    if match is None:
-        return CueLine("", line)
+    assert match  # every part of the pattern is optional
     if match["label"] and _is_name(match["name"], in_transcript):
         end = match.end("label")
     else:
@@ -150,13 +149,9 @@ def _iterate_cues(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 def _starts_speech(cue: Sequence[CueLine], index: int) -> bool:
     """Return True if a line of a cue does not continue the previous one."""
-    line = cue[index]
-    return (
-        not index
-        or bool(line.speaker_prefix or SONG_START.match(line.text))
-        or line.is_standalone
-        or cue[index - 1].is_standalone
-    )
+    line, previous = cue[index], cue[index - 1]
+    begins = line.speaker_prefix or SONG_START.match(line.text)
+    return not index or bool(begins) or line.is_standalone or previous.is_standalone
 
 
 def _split_into_lines(text: str, lines: Sequence[CueLine]) -> str:

@@ -48,14 +48,10 @@ def parse_xliff(content: bytes) -> ParsedDocument:
             _fill_target(list(group), has_states)
         return source.encode_like_source(root.serialize(), is_markup=True)
 
-    return ParsedDocument([unit.tagged_text for unit in units], write, _find_languages(xliff))
-
-
-def _find_languages(xliff: XmlElement) -> tuple[str, str]:
-    """Return the source and target language that the file declares, in 1.x in its first <file>; "" if none."""
-    file = xliff.find_child("x:file") or xliff
-    source = xliff.find_attribute("srcLang") or file.find_attribute("source-language")
-    return source, xliff.find_attribute("trgLang") or file.find_attribute("target-language")
+    file = xliff.find_child("x:file") or xliff  # languages are declared here in 1.x
+    source_language = xliff.find_attribute("srcLang") or file.find_attribute("source-language")
+    target_language = xliff.find_attribute("trgLang") or file.find_attribute("target-language")
+    return ParsedDocument([unit.tagged_text for unit in units], write, (source_language, target_language))
 
 
 def _iterate_untranslated_units(root: XmlElement) -> Iterator[UntranslatedUnit]:
@@ -165,13 +161,13 @@ def _fill_target(units: Sequence[UntranslatedUnit], has_states: bool) -> None:
 
 def _insert_target(unit: XmlElement) -> XmlElement:
     """Insert an empty target after the source, with the same white space before it."""
-    children, source = unit.children, next(child for child in unit.children if child.name == "x:source")
-    before = unit.find_child("x:seg-source") or source
-    index = next(index for index, child in enumerate(children) if child is before)
-    space = [child for child in children[:index][-1:] if child.name == TEXT_NODE]
+    names = [child.name for child in unit.children]
+    source = unit.children[names.index("x:source")]
+    index = names.index("x:seg-source" if "x:seg-source" in names else "x:source")
+    space = [child for child in unit.children[:index][-1:] if child.name == TEXT_NODE]
     prefix = "".join(source.opening[1:].split()[0].rpartition(":")[:2])
     target = XmlElement("x:target", f"<{prefix}target>", f"</{prefix}target>")
-    children[index + 1 : index + 1] = [*space, target]
+    unit.children[index + 1 : index + 1] = [*space, target]
     return target
 
 
@@ -183,7 +179,11 @@ def _insert_segments(target: XmlElement, source_copy: list[XmlElement]) -> None:
         target.children = source_copy
         return
     whole = XmlElement("", "", children=source_copy)
-    neighbours = _find_neighbours(whole)
+    neighbours = {  # previous and next sibling, in lists that may be empty, for the id of each descendant
+        id(child): (parent.children[max(index - 1, 0) : index], parent.children[index + 1 : index + 2])
+        for parent in whole.walk()
+        for index, child in enumerate(parent.children)
+    }
     last: XmlElement | None = None  # segment of the target
     leading: list[XmlElement] = []  # inserted before its first one
     following: dict[int, list[XmlElement]] = {}  # inserted after one, by its id
@@ -206,15 +206,6 @@ def _insert_segments(target: XmlElement, source_copy: list[XmlElement]) -> None:
             for child in parent.children
             for new_child in [*(leading if id(child) == first else ()), child, *following.get(id(child), ())]
         ]
-
-
-def _find_neighbours(root: XmlElement) -> dict[int, tuple[list[XmlElement], list[XmlElement]]]:
-    """Return the previous and the next sibling, in lists that may be empty, for the id of each descendant."""
-    return {
-        id(child): (parent.children[max(index - 1, 0) : index], parent.children[index + 1 : index + 2])
-        for parent in root.walk()
-        for index, child in enumerate(parent.children)
-    }
 
 
 def _copy_segments(unit: XmlElement) -> list[XmlElement]:
