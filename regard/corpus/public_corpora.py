@@ -20,11 +20,6 @@ from regard.paths import read_package_yaml
 _SEGMENT = re.compile(rb"<seg[^<>]*+>((?:(?!<seg).)*?)</seg>")
 
 
-def copy_lines(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Return the lines unchanged."""
-    return lines
-
-
 def drop_tag_lines(lines: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the sentences of IWSLT training files: lines that are one element (address, title, speaker) are dropped."""
     return (line.strip() + b"\n" for line in lines if not line.lstrip().startswith(b"<"))
@@ -67,7 +62,7 @@ def _choose_transform(member: str) -> LineTransform:
     """Return the conversion of a file's lines, by its name: training and test files of IWSLT have elements in them."""
     if member.startswith("train.tags."):
         return drop_tag_lines
-    return extract_segments if member.endswith(".xml") else copy_lines
+    return extract_segments if member.endswith(".xml") else iter
 
 
 def _build_corpus(family: Mapping[str, Any], pair: str, values: Mapping[str, str]) -> PublicCorpus:

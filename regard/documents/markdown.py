@@ -24,7 +24,8 @@ BLANKS = r"(?:(?<![ \t])[ \t]++)"  # matched from their beginning only, so that 
 HEADING_END = re.compile(rf"(?:{BLANKS}#++)?(?:{BLANKS}?\{{[^{{}}]*+\}})?{BLANKS}?\Z")
 THEMATIC_BREAK = re.compile(r"[ \t]*(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,}|=+[ \t]*|-+[ \t]*)\Z")
 LINK_DEFINITION = re.compile(r" {0,3}\[(?!\^)(?P<label>(?:[^\[\]\\]|\\.)+)\]:")
-DELIMITER_ROW = re.compile(r"[ \t]*+\|?+[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t]*+\Z")
+DASHES = r"[ \t]*+:?-++:?[ \t]*+"
+DELIMITER_ROW = re.compile(rf"(?: {{0,3}}>[ \t]?)?[ \t]*+\|?+{DASHES}(?:\|{DASHES})*+\|?[ \t]*+\Z")
 TABLE_CELL = re.compile(r"(?:[^|\\]|\\.|\\\Z)+")
 # Copied: blocks of HTML, admonitions and formulas, up to an empty line; lines of templates and directives.
 OPAQUE_BLOCK = re.compile(r"[ \t]*(?:<[A-Za-z!?/]|!!!|\?\?\?|\\begin\{|\\\[|\$\$)")
@@ -120,15 +121,13 @@ class MarkdownBlockParser:
             if is_item or not rest.strip():
                 yield from self.flush_paragraph()
             following = self.lines[index][0] if index < len(self.lines) else ""
-            if table and "|" in rest:
+            is_table_head = not (table or self.paragraph_lines) and "|" in following and DELIMITER_ROW.match(following)
+            table = "|" in rest and (table or bool(is_table_head))
+            if table:
                 yield from self.parse_table_row(prefix, rest, end)
-                continue
-            table = False
-            if "|" in rest and not self.paragraph_lines and self.is_delimiter_row(following):
-                table = True
-                yield from self.parse_table_row(prefix, rest, end)
-                yield "".join(self.lines[index])
-                index += 1
+                if is_table_head:
+                    yield "".join(self.lines[index])
+                    index += 1
             elif fence := CODE_FENCE.match(rest):
                 yield from self.flush_paragraph()
                 end_marker = fence["mark"]
@@ -146,11 +145,9 @@ class MarkdownBlockParser:
                 yield from self.flush_paragraph()
                 yield line + end
                 start_text = rest.strip().lower()
-                end_marker = next((end for start, end in HTML_ENDS.items() if start_text.startswith(start)), "")
-                if end_marker:
-                    end_marker = "" if end_marker in start_text else end_marker
-                    continue
-                while index < len(self.lines) and self.lines[index][0].strip():
+                html_end = next((end for start, end in HTML_ENDS.items() if start_text.startswith(start)), "")
+                end_marker = "" if html_end in start_text else html_end
+                while not html_end and index < len(self.lines) and self.lines[index][0].strip():
                     yield "".join(self.lines[index])
                     index += 1
             elif heading := HEADING.match(rest):
@@ -202,12 +199,6 @@ class MarkdownBlockParser:
         """Return True for a line of indented code."""
         indent = rest[: len(rest) - len(rest.lstrip())]
         return not self.paragraph_lines and _count_columns(indent) >= self.content_column + CODE_INDENT
-
-    def is_delimiter_row(self, line: str) -> bool:
-        """Return True for the line of dashes under a table head."""
-        prefix = BLOCK_QUOTE.match(line)
-        rest = line[prefix.end() :] if prefix else line
-        return "-" in rest and "|" in rest and bool(DELIMITER_ROW.match(rest))
 
     def parse_table_row(self, prefix: str, row: str, line_end: str) -> Iterator[str | Paragraph]:
         """Yield the cells of a table row, and the text between them."""

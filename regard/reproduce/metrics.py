@@ -107,12 +107,12 @@ def _compute_attention(translator: Translator, test: Sequence[Pair]) -> list[Flo
 
 def measure_attention_entropy(attentions: Sequence[Floats]) -> dict[str, float]:
     """Return the mean entropy of attention, in nats, and the fraction of negligible weights."""
-    entropies, negligible, count = [], 0, 0
+    entropies = []
     for weights in attentions:
         probabilities = weights / np.maximum(weights.sum(1, keepdims=True), 1e-12)
         entropies += (-(probabilities * np.log(np.maximum(probabilities, 1e-12))).sum(1)).tolist()
-        negligible, count = negligible + int((weights < NEGLIGIBLE_WEIGHT).sum()), count + weights.size
-    return {"entropy": float(np.mean(entropies)), "faint": negligible / count}
+    is_negligible = np.concatenate([weights.ravel() < NEGLIGIBLE_WEIGHT for weights in attentions])
+    return {"entropy": float(np.mean(entropies)), "faint": float(is_negligible.mean())}
 
 
 def build_replacement_dictionary(train: Sequence[Pair], translator: Translator) -> dict[str, str]:
@@ -124,9 +124,8 @@ def build_replacement_dictionary(train: Sequence[Pair], translator: Translator) 
     source_counts: Counter[str] = Counter()
     target_counts: Counter[str] = Counter()
     vocabulary = translator.tokenizers.target
-    writable = {
-        vocabulary.decode([id]) for id in range(vocabulary.vocab_size)
-    }  # decoded, since tokens of punctuation have joiners and spacers
+    # Decoded, since tokens of punctuation have joiners and spacers.
+    writable = {vocabulary.decode([id]) for id in range(vocabulary.vocab_size)}
     for pair in train:
         sources, targets = set(pair.source.split()), set(pair.target.split()) - writable
         source_counts.update(sources)
@@ -154,9 +153,8 @@ def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> M
     """Measure translation, and tokens per second in training and words per second in decoding."""
     training = row.trainings[0]
     corpus, translator = workspace.get_corpus(training.corpus), load(*map(workspace.train_or_resume, row.trainings))
-    settings = parse_settings(
-        TrainingSettings, Run(workspace.run_folder(training)).read_config()["training"], "training"
-    )
+    config = Run(workspace.run_folder(training)).read_config()
+    settings = parse_settings(TrainingSettings, config["training"], "training")
     sources = [pair.source for pair in read_all_pairs(corpus.test)]
     return {
         **workspace.measure_row(measure_translation, row),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +47,13 @@ def write_results(experiment: Experiment, table: ResultTable, workspace: Workspa
     claims, values = format_claims_markdown(table), format_markdown_table(*make_value_grid(table, experiment.columns))
     introduction = f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.description}"
     (folder / "table.md").write_text(f"{introduction}\n\n{claims}\n{LEGEND}\n\n{values}", encoding="utf-8")
-    charts = []
+    images = []
     for chart in experiment.charts:
-        figure = _plot_chart(chart, table["rows"])
-        if figure is not None:
+        if figure := _plot_chart(chart, table["rows"]):
             path = folder / f"{chart.metric}.png"
             write_figure(figure, path)
-            charts.append((chart.title, path))
-    (folder / "page.html").write_text(_format_experiment_page(experiment, table, charts), encoding="utf-8")
+            images.append((chart.title, base64.b64encode(path.read_bytes()).decode()))
+    (folder / "page.html").write_text(_format_experiment_page(experiment, table, images), encoding="utf-8")
 
 
 def make_value_grid(table: ResultTable, columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
@@ -99,26 +98,18 @@ def format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) ->
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
-def _format_experiment_page(experiment: Experiment, table: ResultTable, charts: Iterable[tuple[str, Path]]) -> str:
+def _format_experiment_page(experiment: Experiment, table: ResultTable, images: Sequence[tuple[str, str]]) -> str:
     """Format the HTML page of an experiment, with its charts embedded."""
     claims = [
         [_format_claim_result(claim), claim["claim"], ORIGIN_TITLES[claim["whose"]], claim["figures"]]
         for claim in table["claims"]
     ]
-    images = [(title, base64.b64encode(path.read_bytes()).decode()) for title, path in charts]
-    grid, command = make_value_grid(table, experiment.columns), _format_command(table)
-    body = _load_page_macros().experiment(experiment, table, claims, *grid, images, command, LEGEND)
-    return format_html_document(experiment.title, body)
-
-
-def _load_page_macros() -> Any:
-    return load_macros("regard.reproduce", "page.html.j2")
-
-
-def _format_command(table: ResultTable) -> str:
-    """Return the command that reproduces an experiment."""
     seeds = f" --seeds {table['seeds']}" if table["seeds"] > 1 else ""
-    return f"regard reproduce {table['experiment']} --scale {table['scale']}{seeds}"
+    command = f"regard reproduce {table['experiment']} --scale {table['scale']}{seeds}"
+    head, values = make_value_grid(table, experiment.columns)
+    macros = load_macros("regard.reproduce", "page.html.j2")
+    body = macros.experiment(experiment, table, claims, head, values, images, command, LEGEND)
+    return format_html_document(experiment.title, body)
 
 
 def _format_claim_result(claim: Mapping[str, str]) -> str:
@@ -156,7 +147,7 @@ def write_overview(workspace: Workspace) -> Path:
     )
     verdicts = Counter(claim["verdict"] for _, claim in claims)
     count = "; ".join(f"{verdicts[result]} {result}" for result in ClaimResult)
-    macros = _load_page_macros()
+    macros = load_macros("regard.reproduce", "page.html.j2")
     html = [
         [macros.experiment_link(table), claim["claim"], _format_claim_result(claim), claim["figures"]]
         for table, claim in claims

@@ -20,7 +20,7 @@ from support.archives import make_zip
 from support.commands import Command
 
 from regard.corpus.download import MAX_ATTEMPTS, download_file, unpack_members
-from regard.corpus.public_corpora import PUBLIC_CORPORA, copy_lines, drop_tag_lines, extract_segments, find_test_set
+from regard.corpus.public_corpora import PUBLIC_CORPORA, drop_tag_lines, extract_segments, find_test_set
 from regard.data.readers.dispatch import find_format_suffix, parse_languages_from_name
 from regard.errors import UserError
 
@@ -273,7 +273,7 @@ ARCHIVES: dict[str, Callable[[dict[str, bytes]], bytes]] = {"x.tgz": make_tgz, "
 def unpack_member(folder: Path, name: str, content: bytes, member: str = "a.txt", limit: int | None = None) -> bytes:
     archive, out = folder / name, folder / "out" / "mine.txt"
     archive.write_bytes(content)
-    unpack_members(archive, {member: (out, copy_lines)}, limit)
+    unpack_members(archive, {member: (out, iter)}, limit)
     return out.read_bytes()
 
 
