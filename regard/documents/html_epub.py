@@ -144,11 +144,8 @@ def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDoc
     """Build the document of a file that is split into tokens."""
     spans = list(_split_at_block_tags(tokens))
     attributes = [attribute for span in spans for token in span for attribute in _find_translated_attributes(token)]
-    texts = {
-        index: text
-        for index, span in enumerate(spans)
-        if any(token.text.strip() for token in span) and (text := HtmlText(span)).text
-    }
+    filled = ((index, HtmlText(span)) for index, span in enumerate(spans) if any(token.text.strip() for token in span))
+    texts = {index: text for index, text in filled if text.text}
 
     def write() -> bytes:
         for token, of_token in groupby(attributes, key=lambda attribute: attribute.token):
@@ -182,9 +179,7 @@ def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:
 
 def _iterate_xml_tokens(source: str) -> Iterator[HtmlToken]:
     """Yield the tokens of an XML file that has been checked."""
-    position = 0
-    while match := XML_TOKEN.match(source, position):
-        position = match.end()
+    for match in XML_TOKEN.finditer(source):
         if match["text"]:
             yield HtmlToken(match[0], text=match[0])
         elif match["data"]:

@@ -83,11 +83,8 @@ def parse_markdown(content: bytes) -> ParsedDocument:
     head = FRONT_MATTER.match(source.text)
     start = head.end() if head else 0
     lines = LINE.findall(source.text, start)
-    labels = {
-        normalize_link_label(definition["label"])
-        for definition in (LINK_DEFINITION.match(line) for line, _ in lines)
-        if definition
-    }
+    definitions = filter(None, (LINK_DEFINITION.match(line) for line, _ in lines))
+    labels = {normalize_link_label(definition["label"]) for definition in definitions}
     parts = [source.text[:start], *MarkdownBlockParser(lines, labels).iterate_blocks()]
     return join_parts(parts, source.encode_like_source)
 
@@ -110,10 +107,8 @@ class MarkdownBlockParser:
             line, end = self.lines[index]
             index += 1
             if end_marker:  # inside a block with an end marker
-                is_closed = (
-                    line.lstrip("> \t").startswith(end_marker) if end_marker[0] in "`~$" else end_marker in line.lower()
-                )
-                end_marker = "" if is_closed else end_marker
+                is_fence, text = end_marker[0] in "`~$", line.lower().lstrip("> \t")
+                end_marker = "" if (text.startswith(end_marker) if is_fence else end_marker in text) else end_marker
                 yield line + end
                 continue
             prefix, is_item = self.find_prefix(line)

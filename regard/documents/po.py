@@ -75,10 +75,8 @@ def _list_texts(unit: pounit, side: str) -> list[str]:
 
 
 def _parse_message_lines(text: str) -> list[TaggedText]:
-    return [
-        TaggedText(iterate_tagged_nodes(line, INLINE_TAG, escape_text), line, unescape_markup)
-        for line in text.split("\n")
-    ]
+    lines = text.split("\n")
+    return [TaggedText(iterate_tagged_nodes(line, INLINE_TAG, escape_text), line, unescape_markup) for line in lines]
 
 
 def _make_plural_forms(translations: list[str], file: pofile) -> list[str]:

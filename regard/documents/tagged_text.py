@@ -158,14 +158,18 @@ def nest_tag_pairs(nodes: Iterable[InlineNode]) -> list[InlineNode]:
 
 
 def _simplify_nodes(nodes: Iterable[InlineNode]) -> list[InlineNode]:
-    """Reduce the number of nodes: a pair without text is standalone, adjacent standalone nodes are merged."""
+    """Reduce the number of nodes: a pair without text is standalone, adjacent standalone nodes and pairs are merged."""
     simplified: list[InlineNode] = []
     for node in nodes:
         if node.markup:
             simplified.append(node)
         elif node.has_text:
             node.children = _simplify_nodes(node.children)
-            simplified.append(_merge_nested_pair(node))
+            if len(node.children) == 1 and node.children[0].children:  # only another pair is inside
+                inner = node.children[0]
+                node.opening, node.closing = [*node.opening, *inner.opening], [*inner.closing, *node.closing]
+                node.children = inner.children
+            simplified.append(node)
         elif simplified and simplified[-1].is_standalone:
             simplified[-1].opening += node.list_fragments()
             simplified[-1].separates_words |= _has_separator(node)
@@ -177,16 +181,6 @@ def _simplify_nodes(nodes: Iterable[InlineNode]) -> list[InlineNode]:
 def _has_separator(node: InlineNode) -> bool:
     """Return True if a node without text contains a line break, a tab or the like."""
     return node.separates_words or any(map(_has_separator, node.children))
-
-
-def _merge_nested_pair(pair: InlineNode) -> InlineNode:
-    """Merge a pair that contains only another pair with it."""
-    inner = pair.children[0]
-    if len(pair.children) > 1 or not inner.children:
-        return pair
-    return InlineNode(
-        opening=[*pair.opening, *inner.opening], children=inner.children, closing=[*inner.closing, *pair.closing]
-    )
 
 
 def _split_by_style(pair: InlineNode) -> InlineNode:
@@ -253,9 +247,8 @@ class TaggedText(TranslatableText):
         self.body.style = self.body.style or any_style
         self._trim_white_space()
         self.tag_spaces: dict[int, tuple[str, str]] = {}  # white space of the source around tags that separate words
-        self.tagged_source = SPACED_SEPARATOR.sub(
-            self._add_spaces, "".join(self._iterate_tagged_source(self.body.children))
-        )
+        text = "".join(self._iterate_tagged_source(self.body.children))
+        self.tagged_source = SPACED_SEPARATOR.sub(self._add_spaces, text)
         text = replace_line_breaks(self.tagged_source)
         self.text = text if has_translatable_words(strip_placeholder_tags(text)) else ""  # empty: nothing to translate
 
@@ -265,9 +258,7 @@ class TaggedText(TranslatableText):
         first = next((index for index, node in enumerate(children) if not node.is_blank), len(children))
         last = next((index for index in range(len(children), first, -1) if not children[index - 1].is_blank), first)
         self.leading_fragments += [fragment for node in children[:first] for fragment in node.list_fragments()]
-        self.trailing_fragments += [
-            fragment for node in reversed(children[last:]) for fragment in reversed(node.list_fragments())
-        ]
+        self.trailing_fragments += reversed([part for node in children[last:] for part in node.list_fragments()])
         self.body.children = children[first:last]
         if last - first != 1 or not children[first].children:
             return False

@@ -184,28 +184,23 @@ def _insert_segments(target: XmlElement, source_copy: list[XmlElement]) -> None:
         for parent in whole.walk()
         for index, child in enumerate(parent.children)
     }
-    last: XmlElement | None = None  # segment of the target
-    leading: list[XmlElement] = []  # inserted before its first one
-    following: dict[int, list[XmlElement]] = {}  # inserted after one, by its id
+    leading: list[XmlElement] = []  # inserted before the first segment of the target
+    replacements: dict[int, list[XmlElement]] = {}  # a segment and what is inserted after it, by its id
+    last: list[XmlElement] = []
     for mid, segment in _find_segments(whole).items():
         before, after = (filter(lambda each: each.is_white_space, side) for side in neighbours[id(segment)])
         if mid in existing:
-            last = existing[mid]
-            following[id(last)] = []
+            last = replacements[id(existing[mid])] = [existing[mid]]
         elif last:
-            following[id(last)] += [*before, segment]
+            last += [*before, segment]
         else:
             leading += [segment, *after]
     if not last:
         target.children += leading
         return
-    first = next(iter(following))
+    next(iter(replacements.values()))[:0] = leading
     for parent in list(target.walk()):
-        parent.children = [
-            new_child
-            for child in parent.children
-            for new_child in [*(leading if id(child) == first else ()), child, *following.get(id(child), ())]
-        ]
+        parent.children = [new for child in parent.children for new in replacements.get(id(child), [child])]
 
 
 def _copy_segments(unit: XmlElement) -> list[XmlElement]:

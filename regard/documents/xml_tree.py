@@ -120,9 +120,7 @@ def check_xml(text: str) -> list[str]:
                 if depth > MAX_XML_DEPTH:
                     raise DocumentError(f"has elements nested more than {MAX_XML_DEPTH} deep")
                 if prefix_count > MAX_NAMESPACE_PREFIXES:
-                    raise DocumentError(
-                        f"has {prefix_count:,} namespace prefixes; the maximum is {MAX_NAMESPACE_PREFIXES:,}"
-                    )
+                    raise DocumentError(f"has {prefix_count:,} namespace prefixes; maximum {MAX_NAMESPACE_PREFIXES:,}")
             elif event == "end":
                 depth -= 1
                 free_element(element)
