@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,9 +61,8 @@ def write_captioning_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     def make_text(name: str, size: int) -> str:
         scenes = [make_scene(random, name == "train", seed) for _ in range(size)]
         np.save(folder / f"{name}.npy", np.stack([_draw_scene(scene, random) for scene in scenes]))
-        return "".join(
-            json.dumps(make_caption_line(scene, f"{name}.npy", row)) + "\n" for row, scene in enumerate(scenes)
-        )
+        lines = (make_caption_line(scene, f"{name}.npy", row) for row, scene in enumerate(scenes))
+        return "".join(f"{json.dumps(line)}\n" for line in lines)
 
     return write_splits(folder, "captioning", ".jsonl", make_text)
 
@@ -72,9 +72,7 @@ def make_scene(random: np.random.Generator, training: bool, seed: int) -> list[S
     while True:
         count = int(random.integers(1 if training else 2, 4))
         cells = random.choice(GRID_SIDE * GRID_SIDE, count, replace=False)
-        objects = sorted(
-            (_make_object(random, int(cell)) for cell in cells), key=lambda thing: (thing.column, thing.row)
-        )
+        objects = sorted((_make_object(random, int(cell)) for cell in cells), key=attrgetter("column", "row"))
         if is_scene_held_out(objects, seed) != training:
             return objects
 

@@ -193,10 +193,8 @@ def make_cloze_question(random: Random) -> str:
     candidates = [*same, *random.sample(others, min(len(same), len(others)))]
     random.shuffle(candidates)
     blanked = _Fact(*("XXXXX" if index == blank else word for index, word in enumerate(query_fact)))
-    before, after = (
-        " , ".join(random.sample(_STORIES[name], random.randint(1, 2)))
-        for name in ("opening_clauses", "closing_clauses")
-    )
+    clauses = (_STORIES["opening_clauses"], _STORIES["closing_clauses"])
+    before, after = (" , ".join(random.sample(texts, random.randint(1, 2))) for texts in clauses)
     query = f"{before}{' most of all' if has_repeats else ''} {blanked.format_clause(random)} {after} ."
     lines = [f"{number} {fact.format_clause(random)} .\n" for number, fact in enumerate(facts, 1)]
     return "".join([*lines, f"{len(lines) + 1} {query}\t{query_fact[blank]}\t\t{'|'.join(candidates)}\n\n"])
@@ -254,9 +252,8 @@ def write_regression_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
 def compute_target(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the weighted sum around each step."""
     offsets = np.arange(-_STEPS_BEFORE, _STEPS_AFTER + 1)
-    weights = np.where(
-        offsets < 0, (1 + offsets / _STEPS_BEFORE) / _STEPS_BEFORE, (1 - offsets / _STEPS_AFTER) / _STEPS_AFTER
-    )
+    before, after = (1 + offsets / _STEPS_BEFORE) / _STEPS_BEFORE, (1 - offsets / _STEPS_AFTER) / _STEPS_AFTER
+    weights = np.where(offsets < 0, before, after)
     padded = np.concatenate([np.zeros(_STEPS_BEFORE), x, np.zeros(_STEPS_AFTER)])
     return np.convolve(padded, weights[::-1], "valid")
 

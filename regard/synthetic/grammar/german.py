@@ -134,9 +134,8 @@ def realize_german_clause(clause: Clause, path: str, order: str = VERB_SECOND, e
 def _order_middle_field(clause: Clause, order: str) -> list[str]:
     pronouns = {name: part for name in ("direct", "indirect") if isinstance(part := getattr(clause, name), Pronoun)}
     # A pronoun moves before a full subject (heute sieht ihn der Mann), unless its form could also be the subject.
-    is_distinct = all(
-        part.inflect_german(_choose_case(clause, name)) != part.inflect_german("nom") for name, part in pronouns.items()
-    )
+    forms = ((part.inflect_german(_choose_case(clause, name)), part) for name, part in pronouns.items())
+    is_distinct = all(form != part.inflect_german("nom") for form, part in forms)
     moves_forward = is_distinct and order != VERB_LAST and not isinstance(clause.subject, Pronoun)
     early = [*pronouns, "subject", "time"] if moves_forward else ["subject", *pronouns, "time"]
     if not isinstance(clause.indirect, Pronoun):

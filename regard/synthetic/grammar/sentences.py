@@ -83,12 +83,8 @@ def _align_tokens(source: list[Token], target: list[Token]) -> AlignedPair:
     for index, (_, names) in enumerate(source):
         for name in names:
             source_indices.setdefault(name, []).append(index)
-    links = {
-        (source_index, index)
-        for index, (_, names) in enumerate(target)
-        for name in names
-        for source_index in source_indices.get(name, ())
-    }
+    target_names = [(name, index) for index, (_, names) in enumerate(target) for name in names]
+    links = {(source_index, index) for name, index in target_names for source_index in source_indices.get(name, ())}
     return AlignedPair(_join_words(source), _join_words(target), tuple(sorted(links)))
 
 

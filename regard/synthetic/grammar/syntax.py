@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Modal, Noun, Pronoun, Verb
+from regard.synthetic.grammar.lexicon import SECTIONS, Adjective, Adverbial, Modal, Noun, Pronoun, Verb, iterate_rows
 
 Token = tuple[str, tuple[str, ...]]
 
-# German relative pronouns: nominative, accusative and dative by gender.
-_RELATIVE_PRONOUNS = {
-    "m": ("der", "den", "dem"),
-    "f": ("die", "die", "der"),
-    "n": ("das", "das", "dem"),
-    "p": ("die", "die", "denen"),
+_RELATIVE_PRONOUNS = {  # nominative, accusative and dative by gender
+    gender: (nominative, accusative, dative)
+    for gender, nominative, accusative, dative in iterate_rows(SECTIONS["german_relative_pronouns"])
 }
 _INDEFINITE_DETERMINERS = ("a", "", "no", "two", "three", "many", "some")
 
