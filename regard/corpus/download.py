@@ -59,9 +59,7 @@ def download_file(
     if path.exists():
         actual = compute_sha256(path)
         if expected and actual != expected:
-            raise UserError(
-                f"{path} has the SHA-256 checksum {actual} and should have {expected}; remove it and fetch it again"
-            )
+            raise UserError(f"{path} has the SHA-256 checksum {actual}, not {expected}; remove it and fetch it again")
     else:
         actual = _download_with_retries(url, path, expected, progress, sleep)
     if not checksum_path.exists():
@@ -87,7 +85,7 @@ def _download_with_retries(
     actual = compute_sha256(part.path)
     if expected and actual != expected:
         part.remove_files()
-        raise UserError(f"{url} has the SHA-256 checksum {actual} and should have {expected}; it was not kept")
+        raise UserError(f"{url} has the SHA-256 checksum {actual}, not {expected}; it was not kept")
     part.path.replace(path)
     part.remove_files()
     return actual
@@ -131,15 +129,13 @@ def _transfer(url: str, part: PartialDownload, progress: ProgressCallback) -> No
                     progress(file.tell(), length)
     except urllib.error.HTTPError as error:
         error.close()
+        answer = f"the server answers {error.code} ({error.reason})"
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             part.remove_files()  # it is not a part of the server's current file
             raise InterruptedTransferError("the file changed while it was being fetched") from error
         if error.code >= 500 or error.code == http.HTTPStatus.TOO_MANY_REQUESTS:
-            raise InterruptedTransferError(f"the server answers {error.code} ({error.reason})") from error
-        raise UserError(
-            f"{url}: the server answers {error.code} ({error.reason}); the file may have moved; --from takes the "
-            f"address of a copy"
-        ) from error
+            raise InterruptedTransferError(answer) from error
+        raise UserError(f"{url}: {answer}; the file may have moved; --from takes the address of a copy") from error
     except urllib.error.URLError as error:
         raise InterruptedTransferError(f"cannot be reached ({error.reason})") from error
     except (http.client.HTTPException, OSError) as error:
@@ -208,9 +204,7 @@ def unpack_members(
         while line := file.readline(_MAX_LINE_BYTES):
             num_bytes += len(line)
             if num_bytes > max_bytes:
-                raise UserError(
-                    f"{archive} unpacks to more than {max_bytes:,} bytes, more than text can; it is not trusted"
-                )
+                raise UserError(f"{archive} unpacks to more than {max_bytes:,} bytes; no text does, so it is refused")
             yield line
 
     with _open_members(archive) as openers:
@@ -248,9 +242,7 @@ def _open_members(archive: Path) -> Iterator[dict[str, _MemberOpener]]:
             for name in names:
                 path = PurePosixPath(name.replace("\\", "/"))
                 if path.is_absolute() or ".." in path.parts or name[1:2] == ":":
-                    raise UserError(
-                        f"{archive} holds {name!r}, which leads out of its folder; nothing of it was unpacked"
-                    )
+                    raise UserError(f"{archive} holds {name!r}, which leads out of its folder; nothing was unpacked")
             yield {PurePosixPath(name).name: opener for name, opener in openers.items()}
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
         raise UserError(f"{archive} is damaged, it cannot be unpacked: {error}") from error

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -46,9 +47,8 @@ def tokenize_hansard_french(text: str) -> str:
 
 def tokenize_hansard_english(text: str) -> str:
     """Tokenise English like the Hansards: `I don't, Mr. Speaker.` → `I do not , Mr. Speaker .`."""
-    text = NEGATION.sub(
-        lambda match: IRREGULAR_NEGATIONS.get(match[1].lower(), f"{match[1]} not"), _normalize_apostrophes(text)
-    )
+    text = _normalize_apostrophes(text)
+    text = NEGATION.sub(lambda match: IRREGULAR_NEGATIONS.get(match[1].lower(), f"{match[1]} not"), text)
     return _separate_tokens(SHORTENED_VERB.sub(lambda match: f"{match[1]} {VERB_EXPANSIONS[match[2].lower()]}", text))
 
 
@@ -269,12 +269,8 @@ def write_split(
 ) -> None:
     """Write a corpus of several parts, with each pair once and without the sources of dev and test set."""
     held_out_sources = {pair.source for pair in (*dev, *test)}
-    train = dict.fromkeys(
-        pair
-        for part in parts
-        for pair in part
-        if pair.source.strip() and pair.target.strip() and pair.source not in held_out_sources
-    )
+    filled = (pair for pair in chain.from_iterable(parts) if pair.source.strip() and pair.target.strip())
+    train = dict.fromkeys(pair for pair in filled if pair.source not in held_out_sources)
     for name, pairs in (("train", train), ("dev", dev), ("test", test)):
         write_pairs(folder, name, pairs, codes)
 

@@ -59,9 +59,8 @@ def _measure_bleu(
     """Return BLEU, overall and by source length."""
     options = {"beam": 5, **row.options}
     if options.get("replace_unknown"):
-        options["dictionary"] = build_replacement_dictionary(
-            read_all_pairs(workspace.get_corpus(row.trainings[0].corpus).train), translator
-        )
+        train = read_all_pairs(workspace.get_corpus(row.trainings[0].corpus).train)
+        options["dictionary"] = build_replacement_dictionary(train, translator)
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
     hypotheses = [translation.text for translation in translator.translate(sources, alignments=False, **options)]
     lowercase = translator.tokenizers.target.lowercase

@@ -97,11 +97,8 @@ def _average_repetitions(repetitions: Sequence[MetricValues]) -> MetricValues:
     first, *others = repetitions
     if not others:
         return first
-    numbers = {
-        name: [float(values[name]) for values in repetitions]
-        for name in first
-        if all(isinstance(values.get(name), int | float) for values in repetitions)
-    }
+    names = [name for name in first if all(isinstance(values.get(name), int | float) for values in repetitions)]
+    numbers = {name: [float(values[name]) for values in repetitions] for name in names}
     means = {name: statistics.fmean(values) for name, values in numbers.items()}
     deviations = {name: statistics.stdev(values) for name, values in numbers.items()}
     return {**first, **means, DEVIATIONS_KEY: deviations, SEED_COUNT_KEY: len(repetitions)}

@@ -64,9 +64,8 @@ class Measurements:
         total = sum(error.variance for error in errors)
         free = sum(error.variance**2 / error.degrees_of_freedom for error in errors if error.degrees_of_freedom)
         t = _find_student_t(total**2 / free) if free else 2.0
-        return SignificanceMargin(
-            t * math.sqrt(total), any(error.degrees_of_freedom is None for error in errors) and total > 0
-        )
+        is_assumed = total > 0 and any(error.degrees_of_freedom is None for error in errors)
+        return SignificanceMargin(t * math.sqrt(total), is_assumed)
 
 
 class VarianceEstimate(NamedTuple):

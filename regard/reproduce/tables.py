@@ -142,9 +142,8 @@ def write_overview(workspace: Workspace) -> Path:
         for table, claim in claims
     ]
     title = f"The papers' claims, scale {workspace.scale}"
-    (workspace.results_folder / "README.md").write_text(
-        f"# Claims at the scale {workspace.scale}\n\n{format_markdown_table(head, markdown)}", encoding="utf-8"
-    )
+    text = f"# Claims at the scale {workspace.scale}\n\n{format_markdown_table(head, markdown)}"
+    (workspace.results_folder / "README.md").write_text(text, encoding="utf-8")
     verdicts = Counter(claim["verdict"] for _, claim in claims)
     count = "; ".join(f"{verdicts[result]} {result}" for result in ClaimResult)
     macros = load_macros("regard.reproduce", "page.html.j2")
