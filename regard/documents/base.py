@@ -141,6 +141,9 @@ class ZipEntry(NamedTuple):
     data: bytes
 
 
+ArchiveParser = Callable[[Mapping[str, ZipEntry], DocumentLimits], ParsedDocument]
+
+
 def unpack_zip(content: bytes, limits: DocumentLimits) -> dict[str, ZipEntry]:
     """Unpack a zip archive; return its files by name, in order."""
     if not content.startswith(LOCAL_HEADER_SIGNATURE):

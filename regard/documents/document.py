@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import PurePath
 from textwrap import shorten
 
 from regard.data.languages import are_different_languages
 from regard.documents.base import (
+    ArchiveParser,
     DocumentError,
     DocumentLimits,
     DocumentParser,
     ParsedDocument,
     TranslatableText,
-    ZipEntry,
     check_tag_count,
     decode_utf8,
     unpack_zip,
@@ -23,7 +23,7 @@ from regard.documents.base import (
 from regard.documents.escaping import escape_text, has_translatable_words, replace_line_breaks, unescape_markup
 from regard.documents.html_epub import parse_epub, parse_html, parse_xhtml
 from regard.documents.markdown import parse_markdown
-from regard.documents.office import parse_docx, parse_odp, parse_odt, parse_pptx
+from regard.documents.office import OFFICE_PARSERS
 from regard.documents.po import parse_po
 from regard.documents.subtitles import parse_srt, parse_vtt
 from regard.documents.tagged_text import strip_placeholder_tags
@@ -69,13 +69,7 @@ MARKUP_BYTES: dict[DocumentParser, bytes] = {
     parse_po: b"\n<",
     parse_markdown: b"\r\n<*_`[]{\\&",
 }
-ZIP_PARSERS: dict[str, Callable[[Mapping[str, ZipEntry], DocumentLimits], ParsedDocument]] = {
-    ".docx": parse_docx,
-    ".pptx": parse_pptx,
-    ".odt": parse_odt,
-    ".odp": parse_odp,
-    ".epub": parse_epub,
-}
+ZIP_PARSERS: dict[str, ArchiveParser] = {**OFFICE_PARSERS, ".epub": parse_epub}
 DOCUMENT_EXTENSIONS = (*TEXT_PARSERS, *ZIP_PARSERS)
 
 MAX_WARNINGS = 10  # texts without a translation that are reported one by one

@@ -33,7 +33,7 @@ from regard.documents.escaping import (
     unescape_markup,
 )
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, make_tag_node
-from regard.documents.xml_tree import ELEMENT_NAMES, XML_TOKEN, check_xml
+from regard.documents.xml_tree import CDATA_START, ELEMENT_NAMES, XML_TOKEN, check_xml
 from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
 
 # Every alternative matches up to its end or the end of the file, so that matching takes linear time.
@@ -134,9 +134,8 @@ class HtmlText(TaggedText):
 
     def write(self) -> str:
         """Return the tokens with the translation of their text."""
-        words = (token.source for token in self.tokens if token.text)
-        source_text = "".join(source for source in words if not source.startswith("<![CDATA["))
-        self.escape = make_html_escaper(source_text, ENTITY.findall(self.text))
+        words = (token.source for token in self.tokens if token.text and not token.source.startswith(CDATA_START))
+        self.escape = make_html_escaper("".join(words), ENTITY.findall(self.text))
         return super().write()
 
 

@@ -107,16 +107,20 @@ class MarkdownBlockParser:
             line, end = self.lines[index]
             index += 1
             if end_marker:  # inside a block with an end marker
-                is_fence, text = end_marker[0] in "`~$", line.lower().lstrip("> \t")
-                end_marker = "" if (text.startswith(end_marker) if is_fence else end_marker in text) else end_marker
+                is_fence, content = end_marker[0] in "`~$", line.lower().lstrip("> \t")
+                is_closed = content.startswith(end_marker) if is_fence else end_marker in content
+                end_marker = "" if is_closed else end_marker
                 yield line + end
                 continue
             prefix, is_item = self.find_prefix(line)
             rest = line[len(prefix) :]
-            if is_item or not rest.strip():
+            text, is_blank = rest.lstrip(), not rest.strip()
+            indent = rest.removesuffix(text)
+            if is_item or is_blank:
                 yield from self.flush_paragraph()
             following = self.lines[index][0] if index < len(self.lines) else ""
-            is_table_head = not (table or self.paragraph_lines) and "|" in following and DELIMITER_ROW.match(following)
+            in_paragraph = bool(self.paragraph_lines)
+            is_table_head = not (table or in_paragraph) and "|" in following and DELIMITER_ROW.match(following)
             table = "|" in rest and (table or bool(is_table_head))
             if table:
                 yield from self.parse_table_row(prefix, rest, end)
@@ -127,11 +131,7 @@ class MarkdownBlockParser:
                 yield from self.flush_paragraph()
                 end_marker = fence["mark"]
                 yield line + end
-            elif (
-                self.is_indented_code(rest)
-                or (not self.paragraph_lines and LINK_DEFINITION.match(rest))
-                or not rest.strip()
-            ):
+            elif is_blank or (not in_paragraph and (self.is_code_indent(indent) or LINK_DEFINITION.match(rest))):
                 yield line + end
             elif THEMATIC_BREAK.match(rest) or OPAQUE_LINE.match(rest):
                 yield from self.flush_paragraph()
@@ -139,9 +139,9 @@ class MarkdownBlockParser:
             elif OPAQUE_BLOCK.match(rest) and not INLINE_HTML.match(rest):
                 yield from self.flush_paragraph()
                 yield line + end
-                start_text = rest.strip().lower()
-                html_end = next((end for start, end in HTML_ENDS.items() if start_text.startswith(start)), "")
-                end_marker = "" if html_end in start_text else html_end
+                html = text.lower()
+                html_end = next((end for start, end in HTML_ENDS.items() if html.startswith(start)), "")
+                end_marker = "" if html_end in html else html_end
                 while not html_end and index < len(self.lines) and self.lines[index][0].strip():
                     yield "".join(self.lines[index])
                     index += 1
@@ -153,12 +153,11 @@ class MarkdownBlockParser:
                 yield Paragraph([rest[heading.end() : text_end]], [], self.link_labels)
                 yield rest[text_end:] + end
             else:
-                indent = len(rest) - len(rest.lstrip()) if self.paragraph_lines else 0
-                if self.paragraph_lines:
-                    self.separators.append(self.line_end + prefix + rest[:indent])
+                if in_paragraph:
+                    self.separators.append(self.line_end + prefix + indent)
                 else:
                     yield prefix
-                self.paragraph_lines.append(rest[indent:])
+                self.paragraph_lines.append(text if in_paragraph else rest)
                 self.line_end = end
         yield from self.flush_paragraph()
 
@@ -173,9 +172,7 @@ class MarkdownBlockParser:
                 pass
             elif position >= break_start and THEMATIC_BREAK.match(line, position):
                 break
-            elif (match := LIST_ITEM.match(line, position)) and _count_columns(
-                match["indent"]
-            ) < self.content_column + CODE_INDENT:
+            elif (match := LIST_ITEM.match(line, position)) and not self.is_code_indent(match["indent"]):
                 is_item = True
                 self.content_column = columns + _count_columns(match[0], columns)
             elif (match := FOOTNOTE_OR_DEFINITION.match(line, position)) and (
@@ -190,10 +187,9 @@ class MarkdownBlockParser:
             self.content_column = 0
         return line[:position], is_item
 
-    def is_indented_code(self, rest: str) -> bool:
-        """Return True for a line of indented code."""
-        indent = rest[: len(rest) - len(rest.lstrip())]
-        return not self.paragraph_lines and _count_columns(indent) >= self.content_column + CODE_INDENT
+    def is_code_indent(self, indent: str) -> bool:
+        """Return True for the indentation of code."""
+        return _count_columns(indent) >= self.content_column + CODE_INDENT
 
     def parse_table_row(self, prefix: str, row: str, line_end: str) -> Iterator[str | Paragraph]:
         """Yield the cells of a table row, and the text between them."""

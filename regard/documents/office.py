@@ -145,7 +145,9 @@ def _iterate_odf_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNo
             yield child.make_node(separates_words=child.name in ODF["separators"])
 
 
-parse_docx = partial(_parse_ooxml_document, main_part="word/document", text_parts=DOCX_TEXT_PARTS)
-parse_pptx = partial(_parse_ooxml_document, main_part="ppt/presentation", text_parts=PPTX_TEXT_PARTS)
-parse_odt = partial(_parse_odf_document, document_type="text")
-parse_odp = partial(_parse_odf_document, document_type="presentation")
+OFFICE_PARSERS = {
+    ".docx": partial(_parse_ooxml_document, main_part="word/document", text_parts=DOCX_TEXT_PARTS),
+    ".pptx": partial(_parse_ooxml_document, main_part="ppt/presentation", text_parts=PPTX_TEXT_PARTS),
+    ".odt": partial(_parse_odf_document, document_type="text"),
+    ".odp": partial(_parse_odf_document, document_type="presentation"),
+}

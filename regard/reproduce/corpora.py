@@ -114,11 +114,6 @@ class CorpusBuilder:
         return self.find_files(folder)
 
 
-def find_corpus(name: str, folder: Path) -> CorpusFiles:
-    """Return the paths of a corpus, whether its files exist or not."""
-    return CORPUS_BUILDERS[name].find_files(folder / name)
-
-
 def prepare_corpus(name: str, folder: Path) -> CorpusFiles:
     """Return the files of a corpus, written if they do not exist."""
     return CORPUS_BUILDERS[name].prepare(folder / name)

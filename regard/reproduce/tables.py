@@ -13,13 +13,7 @@ from regard.paths import format_json
 from regard.plot.charts import plot_bars, plot_curves
 from regard.plot.heatmap import write_figure
 from regard.report.html import format_html_document, load_macros
-from regard.reproduce.experiment import (
-    Chart,
-    ClaimOrigin,
-    Experiment,
-    MetricValues,
-    find_metric,
-)
+from regard.reproduce.experiment import Chart, Experiment, MetricValues, find_metric
 from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.significance import DEVIATIONS_KEY, ClaimResult
 from regard.reproduce.workspace import Workspace
@@ -29,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MISSING_VALUE = "–"
-ORIGIN_TITLES: dict[ClaimOrigin, str] = {"paper": "the paper's", "ours": "ours", "definition": "by definition"}
+ORIGIN_TITLES = {"paper": "the paper's", "ours": "ours", "definition": "by definition"}
 LEGEND = (
     "± at a claim is the margin of a difference at the 95 % level; it is assumed if a model was trained once. ± at a "
     "figure is the standard deviation between seeds; curves show the first seed."

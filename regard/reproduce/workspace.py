@@ -15,7 +15,7 @@ import yaml
 
 from regard.console import log_message
 from regard.paths import write_atomically
-from regard.reproduce.corpora import CorpusFiles, find_corpus, prepare_corpus
+from regard.reproduce.corpora import CORPUS_BUILDERS, CorpusFiles, prepare_corpus
 from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec, compute_digest
 from regard.runs import Run
 from regard.runs.run import summarize_run
@@ -117,7 +117,7 @@ class Workspace:
 
     def format_train_command(self, training: TrainingSpec) -> str:
         """Return the shell command of a training."""
-        corpus = find_corpus(training.corpus, self.out / "corpora")
+        corpus = CORPUS_BUILDERS[training.corpus].find_files(self.out / "corpora" / training.corpus)
         dev = [] if corpus.dev is None else ["--dev", *corpus.dev]
         changes = [f"{key}={_format_override_value(value)}" for key, value in training.changes.items()]
         arguments = ["--recipe", training.recipe, "--out", self.run_folder(training)]

@@ -44,15 +44,6 @@ class SceneObject(NamedTuple):
     row: int
     column: int
 
-    def list_words(self) -> list[str]:
-        """Return the words that describe it."""
-        return ["a", *(["small"] if self.size == "small" else []), self.colour, self.shape]
-
-    @property
-    def cell(self) -> int:
-        """Index of its cell, row by row."""
-        return self.row * GRID_SIDE + self.column
-
 
 def write_captioning_corpus(folder: Path, seed: int = 1) -> SyntheticCorpus:
     """Write `train`, `dev` and `test`, each as one array of images and a `.jsonl` file of captions."""
@@ -98,8 +89,8 @@ def make_caption_line(objects: Sequence[SceneObject], image: str, row: int) -> d
         if index:  # the position of the previous object, which is not further right
             down = thing.row - objects[index - 1].row
             words += ["above"] if down > 0 else ["below"] if down < 0 else ["left", "of"]
-        words += thing.list_words()
-        cells |= {str(len(words) - offset): [thing.cell] for offset in (2, 1)}
+        words += ["a", *(["small"] if thing.size == "small" else []), thing.colour, thing.shape]
+        cells |= {str(len(words) - offset): [thing.row * GRID_SIDE + thing.column] for offset in (2, 1)}
     return {"image": image, "row": row, "caption": " ".join(words), "grid": [GRID_SIDE, GRID_SIDE], "cells": cells}
 
 

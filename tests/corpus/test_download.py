@@ -207,7 +207,7 @@ def test_first_checksum_is_recorded_and_required_later(site: Site, tmp_path: Pat
     assert download_file(f"{site.address}/x.txt", tmp_path / "x.txt", sleep=PauseRecorder()).had_known_checksum
     (tmp_path / "x.txt").unlink()
     site.files["/x.txt"] = b"another"
-    assert f"should have {SHA256}" in fetch_error(site, tmp_path)
+    assert f", not {SHA256}" in fetch_error(site, tmp_path)
     (tmp_path / "x.txt.sha256").write_text("nonsense\n")
     assert "holds no SHA-256 checksum" in fetch_error(site, tmp_path)
 

@@ -37,9 +37,9 @@ from regard.synthetic.grammar.lexicon import (
     WHITHER,
     WHO,
     WHY,
+    Adjective,
     Adverbial,
     are_contradictory,
-    find_adjective,
     find_adjectives,
     find_noun,
     find_verb,
@@ -54,6 +54,10 @@ from regard.synthetic.grammar.syntax import (
     make_relative_pronoun,
 )
 from regard.synthetic.translation import generate_corpus, is_held_out, iterate_combinations
+
+
+def find_adjective(name: str) -> Adjective:
+    return next(adjective for adjective in ADJECTIVES if adjective.english == name)
 
 
 def the(name: str, *adjectives: str, plural: bool = False, determiner: str = "the") -> NounPhrase:

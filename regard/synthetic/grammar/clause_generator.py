@@ -34,11 +34,10 @@ class NounPhraseGenerator:
     def draw_noun(self, kinds: tuple[str, ...]) -> Noun:
         """Draw a noun of the kinds, if possible one that is not in the sentence yet."""
         pool = lx.find_nouns(kinds)
-        word = self.random.choice(pool)
-        for _ in range(4):
+        for _ in range(5):
+            word = self.random.choice(pool)
             if word.english not in self.used_nouns:
                 break
-            word = self.random.choice(pool)
         self.used_nouns.append(word.english)
         return word
 
@@ -208,9 +207,8 @@ class ClauseGenerator(NounPhraseGenerator):
         return verb
 
     def _draw_modal(self, verb: Verb, subject: Nominal, past: bool) -> Modal | None:
-        if verb.is_stative or verb.frame == "be":
-            return None
-        if isinstance(subject, NounPhrase) and subject.noun.kind not in lx.LISTS["animate_kinds"]:
+        is_inanimate = isinstance(subject, NounPhrase) and subject.noun.kind not in lx.LISTS["animate_kinds"]
+        if verb.is_stative or verb.frame == "be" or is_inanimate:
             return None
         candidates = [modal for modal in lx.MODALS if modal.is_past == past]
         return self.random.choice(candidates) if verb.is_volitional else candidates[0]
@@ -229,8 +227,7 @@ class ClauseGenerator(NounPhraseGenerator):
             nominal = self.draw_object(kinds, subject, "definite" if clause.negated else "object")
             clause.complement = PrepositionalPhrase(*clause.verb.preposition, nominal)
         elif frame == "spot":
-            seated = isinstance(subject, Pronoun | CoordinatedPhrase) or subject.noun.kind in lx.HUMAN
-            clause.complement = self.draw_furniture_location(kinds, "dat", seated)
+            clause.complement = self.draw_furniture_location(kinds, "dat", seated=_is_human(subject))
         elif frame == "put":
             clause.complement = self.draw_furniture_location(clause.verb.places, "acc", seated=False)
         elif frame in {"goal", "ride"}:

@@ -4,14 +4,7 @@ The order of a clause is subject, verb, objects, manner, place, time.
 """
 
 from regard.synthetic.grammar.lexicon import Adjective, Adverbial, Pronoun
-from regard.synthetic.grammar.syntax import (
-    Clause,
-    CoordinatedPhrase,
-    Nominal,
-    PrepositionalPhrase,
-    Token,
-    realize_adverbial,
-)
+from regard.synthetic.grammar.syntax import Clause, CoordinatedPhrase, Nominal, PrepositionalPhrase, Token
 
 _AUXILIARIES = {  # present and past by person
     "be": {"1": ("am", "was"), "3": ("is", "was"), "p": ("are", "were")},
@@ -118,7 +111,7 @@ def _realize_english_part(clause: Clause, name: str, path: str) -> list[Token]:
     if isinstance(part, PrepositionalPhrase):
         return realize_english_prepositional(part, path)
     if isinstance(part, Adverbial):
-        return realize_adverbial(part.english, path)
+        return [(word, (f"{path}.{unit}",)) for word, unit in part.english]
     return realize_english_phrase(part, path, objective=True)
 
 

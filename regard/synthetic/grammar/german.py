@@ -16,7 +16,6 @@ from regard.synthetic.grammar.syntax import (
     PrepositionalPhrase,
     Token,
     is_indefinite,
-    realize_adverbial,
 )
 
 VERB_SECOND, VERB_FIRST, VERB_LAST = "second", "first", "last"
@@ -25,9 +24,8 @@ _ENDINGS = {  # by declension and gender, of the four cases
     name: {gender: endings for gender, *endings in iterate_rows(table)}
     for name, table in SECTIONS["german_endings"].items()
 }
-_DETERMINERS = {  # by English determiner: stem, declension, and declension of the adjectives after it
-    english: columns for english, *columns in iterate_rows(SECTIONS["german_determiners"])
-}
+# By English determiner: stem, declension, and declension of the adjectives after it.
+_DETERMINERS = {english: columns for english, *columns in iterate_rows(SECTIONS["german_determiners"])}
 _IRREGULAR = {
     infinitive: {"1": first, "3": third, "p": plural, "past": past}
     for infinitive, first, third, plural, past in iterate_rows(SECTIONS["german_irregular_verbs"])
@@ -177,7 +175,7 @@ def _realize_german_part(clause: Clause, name: str, path: str) -> list[Token]:
     if isinstance(part, PrepositionalPhrase):
         return realize_german_prepositional(part, inner)
     if isinstance(part, Adverbial):
-        return realize_adverbial(part.german, inner)
+        return [(word, (f"{inner}.{unit}",)) for word, unit in part.german]
     denial = path + ".not" if name == "direct" and _is_negated_by_kein(clause) else ""
     words = realize_german_phrase(part, _choose_case(clause, name), inner, denial)
     return words + _realize_german_relative(clause, path, "subject") if name == "subject" else words

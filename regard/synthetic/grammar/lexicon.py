@@ -244,11 +244,6 @@ def find_noun(name: str) -> Noun:
     return next(noun for noun in NOUNS if noun.english == name)
 
 
-def find_adjective(name: str) -> Adjective:
-    """Return the adjective with this English word."""
-    return next(adjective for adjective in ADJECTIVES if adjective.english == name)
-
-
 def find_verb(lemma: str, frame: str = "") -> Verb:
     """Return the verb with this English lemma ("look for"), and with this frame if one is given."""
     return next(verb for verb in VERBS if verb.lemma == lemma and frame in {"", verb.frame})

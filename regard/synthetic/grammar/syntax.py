@@ -82,11 +82,6 @@ def is_indefinite(nominal: Nominal | None) -> bool:
     return has_determiner(nominal, *_INDEFINITE_DETERMINERS)
 
 
-def realize_adverbial(words: tuple[tuple[str, int], ...], path: str) -> list[Token]:
-    """Return the words of a fixed phrase, in either language."""
-    return [(word, (f"{path}.{unit}",)) for word, unit in words]
-
-
 def iterate_noun_phrases(nominal: Nominal | None) -> Iterator[NounPhrase]:
     """Yield every full noun phrase in it, from the outside in."""
     inner: tuple[Nominal | None, ...] = ()
