@@ -211,11 +211,7 @@ def unpack_members(
         for name, (path, transform) in outputs.items():
             if name not in openers:
                 raise UserError(f"{archive} holds no file {name}; it has {', '.join(sorted(openers)) or 'none'}")
-            with (
-                openers[name]() as member,
-                create_file_atomically(path) as partial_path,
-                partial_path.open("wb") as file,
-            ):
+            with openers[name]() as member, create_file_atomically(path) as part, part.open("wb") as file:
                 file.writelines(transform(iterate_limited_lines(member)))
 
 

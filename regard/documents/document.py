@@ -50,45 +50,35 @@ def parse_plain_text(content: bytes) -> ParsedDocument:
     return ParsedDocument(texts, write)
 
 
-PO_EXTENSION = ".po"
-TEXT_PARSERS: dict[str, DocumentParser] = {
-    ".txt": parse_plain_text,
-    **dict.fromkeys((".html", ".htm"), parse_html),
-    ".xhtml": parse_xhtml,
-    ".srt": parse_srt,
-    ".vtt": parse_vtt,
-    **dict.fromkeys((".xliff", ".xlf", ".sdlxliff", ".mqxliff"), parse_xliff),
-    PO_EXTENSION: parse_po,
-    **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".rmd", ".qmd"), parse_markdown),
-}
-# Bytes that a format's parsing time depends on, besides tags; they count for the limit on tags.
-MARKUP_BYTES: dict[DocumentParser, bytes] = {
-    parse_plain_text: b"\r\n",
-    parse_srt: b"\r\n<{",
-    parse_vtt: b"\r\n<{",
-    parse_po: b"\n<",
-    parse_markdown: b"\r\n<*_`[]{\\&",
-}
+# Extensions, parser, and bytes that its time depends on, which count for the limit on tags.
+_TEXT_FORMATS: tuple[tuple[str, DocumentParser, bytes], ...] = (
+    (".txt", parse_plain_text, b"\r\n"),
+    (".html .htm", parse_html, b"<"),
+    (".xhtml", parse_xhtml, b"<"),
+    (".srt", parse_srt, b"\r\n<{"),
+    (".vtt", parse_vtt, b"\r\n<{"),
+    (".xliff .xlf .sdlxliff .mqxliff", parse_xliff, b"<"),
+    (".po", parse_po, b"\n<"),
+    (".md .markdown .mdown .mkd .mkdn .rmd .qmd", parse_markdown, b"\r\n<*_`[]{\\&"),
+)
+TEXT_PARSERS = {name: (parser, markup) for names, parser, markup in _TEXT_FORMATS for name in names.split()}
 ZIP_PARSERS: dict[str, ArchiveParser] = {**OFFICE_PARSERS, ".epub": parse_epub}
 DOCUMENT_EXTENSIONS = (*TEXT_PARSERS, *ZIP_PARSERS)
 
 MAX_WARNINGS = 10  # texts without a translation that are reported one by one
 
-Translate = Callable[[Sequence[str]], list[str]]
-Warn = Callable[[str], None]
-
 
 def list_supported_extensions() -> list[str]:
     """Return the extensions that can be read with the installed packages: .po needs translate-toolkit."""
-    return [extension for extension in DOCUMENT_EXTENSIONS if extension != PO_EXTENSION or find_spec("translate")]
+    return [extension for extension in DOCUMENT_EXTENSIONS if extension != ".po" or find_spec("translate")]
 
 
 def translate_document(
     name: str,
     content: bytes,
-    translate: Translate,
+    translate: Callable[[Sequence[str]], list[str]],
     limits: DocumentLimits | None = None,
-    warn: Warn | None = None,
+    warn: Callable[[str], None] | None = None,
     languages: tuple[str | None, str | None] = (None, None),
 ) -> bytes:
     """Translate the text of a document and keep everything else; the extension of `name` selects the format.
@@ -126,11 +116,11 @@ def translate_document(
 def _parse_document(extension: str, content: bytes, limits: DocumentLimits) -> ParsedDocument:
     if extension not in DOCUMENT_EXTENSIONS:
         raise DocumentError(f"is not in a supported document format: {', '.join(DOCUMENT_EXTENSIONS)}")
-    text_parser = TEXT_PARSERS.get(extension)
-    max_bytes = limits.text_bytes if text_parser else limits.total_bytes
+    max_bytes = limits.text_bytes if extension in TEXT_PARSERS else limits.total_bytes
     if len(content) > max_bytes:
         raise DocumentError(f"has {len(content):,} bytes; the maximum is {max_bytes:,}")
-    if not text_parser:
+    if extension in ZIP_PARSERS:
         return ZIP_PARSERS[extension](unpack_zip(content, limits), limits)
-    check_tag_count([content], limits, MARKUP_BYTES.get(text_parser, b"<"))
-    return text_parser(content)
+    parse, markup_bytes = TEXT_PARSERS[extension]
+    check_tag_count([content], limits, markup_bytes)
+    return parse(content)

@@ -43,11 +43,6 @@ class Measurements:
         self.values = values
         self.scale = scale
 
-    def find_value(self, row: str, metric: str) -> float | None:
-        """Return a value; None if it was not measured."""
-        value = self.values.get(row, {}).get(metric)
-        return None if value is None else float(value)
-
     def estimate_variance(self, row: str, metric: str) -> VarianceEstimate:
         """Return the variance of a mean, from its seeds, or of a typical single value."""
         values = self.values[row]
@@ -119,8 +114,8 @@ _EVIDENCE_FORMATS = {
 
 def decide_claim(claim: Claim, measurements: Measurements) -> Finding:
     """Decide a claim by the gap in its favour, if that is larger than the margin."""
-    values = {row: measurements.find_value(row, claim.metric) for row in claim.rows}
-    measured = {row: value for row, value in values.items() if value is not None}
+    values = {row: measurements.values.get(row, {}).get(claim.metric) for row in claim.rows}
+    measured = {row: float(value) for row, value in values.items() if value is not None}
     evidence = ", ".join(f"{row} {value:.4g}" for row, value in measured.items())
     if missing := [row for row in claim.rows if row not in measured]:
         reason = f"{claim.metric} of {' and '.join(missing)} was not measured"

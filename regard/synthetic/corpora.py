@@ -135,9 +135,8 @@ def _make_opinion(random: Random, label: str, noun: str) -> str:
     if label == "undecided":
         found = f"the {noun} {random.choice((*POSITIVE_ADJECTIVES, *NEGATIVE_ADJECTIVES))}"
         return random.choice((f"I can not say whether I found {found}", f"was {found}, I asked myself"))
-    same, other = POSITIVE_ADJECTIVES, NEGATIVE_ADJECTIVES
-    if label == "disliked":
-        same, other = other, same
+    adjectives = (POSITIVE_ADJECTIVES, NEGATIVE_ADJECTIVES)
+    same, other = adjectives if label == "liked" else reversed(adjectives)
     if random.random() < 0.5:
         return f"I found the {noun} {random.choice(same)}"
     return f"I did not find the {noun} {random.choice(other)} at all"
