@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from multiprocessing.connection import wait
@@ -46,8 +46,7 @@ def run_in_processes(tasks: Mapping[str, Callable[[], object]], jobs: int, logs:
                         running[name] = _start_process(task, logs / f"{name}.log", jobs)
                 elif stop.received_signal and not is_forwarded:
                     is_forwarded = True
-                    for process in running.values():
-                        _send_signal(process, signal.SIGTERM)
+                    _send_signal(running.values(), signal.SIGTERM)
                 if not running:
                     break
                 wait([process.sentinel for process in running.values()], SIGNAL_CHECK_SECONDS)
@@ -57,8 +56,7 @@ def run_in_processes(tasks: Mapping[str, Callable[[], object]], jobs: int, logs:
                     else:
                         yield name
         except KeyboardInterrupt:
-            for process in running.values():
-                _send_signal(process, signal.SIGINT)
+            _send_signal(running.values(), signal.SIGINT)
             raise
         finally:
             for process in running.values():
@@ -83,10 +81,11 @@ def _start_process(task: Callable[[], object], log: Path, jobs: int) -> BaseProc
     return process
 
 
-def _send_signal(process: BaseProcess, number: int) -> None:
+def _send_signal(processes: Iterable[BaseProcess], number: int) -> None:
     """Send a signal, except on Windows, where Ctrl-C has reached all processes, and others would kill them."""
-    if sys.platform != "win32" and process.pid is not None and process.is_alive():
-        os.kill(process.pid, number)
+    for process in processes:
+        if sys.platform != "win32" and process.pid is not None and process.is_alive():
+            os.kill(process.pid, number)
 
 
 def _run_task(task: Callable[[], object], log: Path, jobs: int) -> None:

@@ -29,7 +29,6 @@ LEGEND = (
     "figure is the standard deviation between seeds; curves show the first seed."
 )
 
-RESULT_SYMBOLS = {ClaimResult.HOLDS: "✓", ClaimResult.FAILS: "✗", ClaimResult.UNDECIDED: "?"}
 ResultTable = Mapping[str, Any]  # content of `table.json`
 
 
@@ -94,20 +93,12 @@ def format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 def _format_experiment_page(experiment: Experiment, table: ResultTable, images: Sequence[tuple[str, str]]) -> str:
     """Format the HTML page of an experiment, with its charts embedded."""
-    claims = [
-        [_format_claim_result(claim), claim["claim"], ORIGIN_TITLES[claim["whose"]], claim["figures"]]
-        for claim in table["claims"]
-    ]
     seeds = f" --seeds {table['seeds']}" if table["seeds"] > 1 else ""
     command = f"regard reproduce {table['experiment']} --scale {table['scale']}{seeds}"
     head, values = make_value_grid(table, experiment.columns)
     macros = load_macros("regard.reproduce", "page.html.j2")
-    body = macros.experiment(experiment, table, claims, head, values, images, command, LEGEND)
+    body = macros.experiment(experiment, table, ORIGIN_TITLES, head, values, images, command, LEGEND)
     return format_html_document(experiment.title, body)
-
-
-def _format_claim_result(claim: Mapping[str, str]) -> str:
-    return f"{RESULT_SYMBOLS[ClaimResult(claim['verdict'])]} {claim['verdict']}"
 
 
 def _plot_chart(chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Figure | None:
@@ -140,12 +131,7 @@ def write_overview(workspace: Workspace) -> Path:
     (workspace.results_folder / "README.md").write_text(text, encoding="utf-8")
     verdicts = Counter(claim["verdict"] for _, claim in claims)
     count = "; ".join(f"{verdicts[result]} {result}" for result in ClaimResult)
-    macros = load_macros("regard.reproduce", "page.html.j2")
-    html = [
-        [macros.experiment_link(table), claim["claim"], _format_claim_result(claim), claim["figures"]]
-        for table, claim in claims
-    ]
-    body = macros.overview(title, len(claims), count, html)
+    body = load_macros("regard.reproduce", "page.html.j2").overview(title, len(claims), count, tables)
     path = workspace.results_folder / "index.html"
     path.write_text(format_html_document(title, body), encoding="utf-8")
     return path

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from regard.synthetic.corpora import CORPUS_WORDS, SyntheticCorpus, write_splits
 
-_Pixels = npt.NDArray[np.uint8]
 _Reals = npt.NDArray[np.float64]
 
 GRID_SIDE, CELL_PIXELS = 4, 8  # cells per side of a scene, pixels per side of a cell
@@ -94,7 +93,7 @@ def make_caption_line(objects: Sequence[SceneObject], image: str, row: int) -> d
     return {"image": image, "row": row, "caption": " ".join(words), "grid": [GRID_SIDE, GRID_SIDE], "cells": cells}
 
 
-def _draw_scene(objects: Sequence[SceneObject], random: np.random.Generator) -> _Pixels:
+def _draw_scene(objects: Sequence[SceneObject], random: np.random.Generator) -> npt.NDArray[np.uint8]:
     """Return the scene in pixels, with noise; objects are slightly off the centre of their cells."""
     cells = np.full((GRID_SIDE, CELL_PIXELS, GRID_SIDE, CELL_PIXELS, 3), BACKGROUND_GREY, dtype=np.float64)
     for thing in objects:

@@ -15,17 +15,9 @@ from random import Random
 
 from regard.data.readers.text import format_pharaoh
 from regard.errors import UserError
-from regard.synthetic.grammar.lexicon import Pronoun
 from regard.synthetic.grammar.sentence_generator import SentenceGenerator
 from regard.synthetic.grammar.sentences import AlignedPair, Sentence, realize_sentence_pair
-from regard.synthetic.grammar.syntax import (
-    Clause,
-    CoordinatedPhrase,
-    Nominal,
-    NounPhrase,
-    PrepositionalPhrase,
-    iterate_noun_phrases,
-)
+from regard.synthetic.grammar.syntax import Clause, PrepositionalPhrase, iterate_head_nouns, iterate_noun_phrases
 
 _MAX_HELD_OUT_PAIRS = 1000  # maximum size of dev and of test
 _HELD_OUT_FRACTION = 0.08  # of all combinations of words
@@ -48,21 +40,14 @@ def iterate_combinations(clause: Clause) -> Iterator[str]:
             for word in phrase.adjectives:
                 yield f"adjective {word.english} {phrase.noun.english}"
     if clause.predicate:
-        for noun in _iterate_head_nouns(clause.subject):
-            yield f"adjective {clause.predicate.english} {noun}"
+        for noun in iterate_head_nouns(clause.subject):
+            yield f"adjective {clause.predicate.english} {noun.english}"
     complement = clause.complement.nominal if clause.complement and clause.verb.frame == "prep" else None
     for nominal in (clause.direct, complement):
-        for noun in _iterate_head_nouns(nominal):
-            yield f"verb {clause.verb.lemma} {noun}"
+        for noun in iterate_head_nouns(nominal):
+            yield f"verb {clause.verb.lemma} {noun.english}"
     if clause.relative:
         yield from iterate_combinations(clause.relative)
-
-
-def _iterate_head_nouns(nominal: Nominal | None) -> Iterator[str]:
-    parts = (nominal.left, nominal.right) if isinstance(nominal, CoordinatedPhrase) else (nominal,)
-    for part in parts:
-        if isinstance(part, NounPhrase | Pronoun) and part.noun:
-            yield part.noun.english
 
 
 def generate_corpus(train: int, dev: int, test: int, seed: int = 1) -> dict[str, list[AlignedPair]]:

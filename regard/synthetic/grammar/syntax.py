@@ -94,6 +94,13 @@ def iterate_noun_phrases(nominal: Nominal | None) -> Iterator[NounPhrase]:
         yield from iterate_noun_phrases(part)
 
 
+def iterate_head_nouns(nominal: Nominal | None) -> Iterator[Noun]:
+    """Yield the noun that it is about, or two that are joined by "and"; none for most pronouns."""
+    for part in nominal if isinstance(nominal, CoordinatedPhrase) else (nominal,):
+        if isinstance(part, NounPhrase | Pronoun) and part.noun:
+            yield part.noun
+
+
 @dataclass(slots=True)
 class Clause:
     """The parts of a clause: verb, subject, objects, adverbials; filled in one by one.
