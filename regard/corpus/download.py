@@ -85,7 +85,7 @@ def _download_with_retries(
     actual = compute_sha256(part.path)
     if expected and actual != expected:
         part.remove_files()
-        raise UserError(f"{url} has the SHA-256 checksum {actual}, not {expected}; it was not kept")
+        raise UserError(f"{url} has the SHA-256 checksum {actual} and should have {expected}; it was not kept")
     part.path.replace(path)
     part.remove_files()
     return actual
