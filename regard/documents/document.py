@@ -106,8 +106,8 @@ def translate_document(
     empty = [part.text for part in parsed.texts if not part.translation]
     if warn and empty:
         for text in empty[:MAX_WARNINGS]:
-            shown = shorten(strip_placeholder_tags(text), 60)
-            warn(f"{title}: no translation for {shown!r}, which stays as it is")
+            source = shorten(strip_placeholder_tags(text), 60)
+            warn(f"{title}: no translation for {source!r}, which stays as it is")
         if len(empty) > MAX_WARNINGS:
             warn(f"{title}: {len(empty):,} of {len(parsed.texts):,} texts have no translation")
     return parsed.write()
