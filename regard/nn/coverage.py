@@ -2,7 +2,7 @@
 
 e_ij = v_aᵀ tanh(W_a t_{i-1} + U_a h_j + V_a C_{i-1,j}): the coverage C_{i-1,j}, a record of how much source word j has
 been attended to so far, enters the score. `V_a C` is added to the projected keys, so every score that uses its keys
-supports it.
+supports it. (The coverage penalty of beam search is in `regard.models.hypothesis.Scorer`.)
 """
 
 from __future__ import annotations

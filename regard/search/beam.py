@@ -11,6 +11,8 @@ n best. The loop, in `BeamSearch.add` and `BeamSearch.step`:
 5. select: choose the top-k continuations of each sentence, or sample them
 6. collect: take hypotheses that end, and stop sentences that are done
 7. advance: reorder the decoder state, drop sentences that are done
+
+Length and coverage penalty are in `regard.models.hypothesis.Scorer`.
 """
 
 from __future__ import annotations
@@ -67,8 +69,9 @@ def search(
     PAD and BOS are never produced.
     """
     options, models, sizes = replace(options, **changes), Ensemble(model_or_models), lengths.tolist()
-    forced = [*check_per_source(prefix, len(sizes), "prefix"), *check_per_source(force, len(sizes), "force")]
-    if find_fast_search_obstacle(options, sizes, any(forced)) is None:
+    prefixes, phrases = check_per_source(prefix, len(sizes), "prefix"), check_per_source(force, len(sizes), "force")
+    is_forced = any(prefixes) or any(phrases)
+    if find_fast_search_obstacle(options, sizes, is_forced) is None:
         fast = search_fast(models, source, lengths, options, Scorer(options.length_penalty).length_divisor)
         if fast is not None:
             return fast
@@ -77,11 +80,11 @@ def search(
     return searcher.finish()
 
 
-def find_fast_search_obstacle(options: SearchOptions, source_lengths: Sequence[int], forced: bool) -> str | None:
+def find_fast_search_obstacle(options: SearchOptions, source_lengths: Sequence[int], is_forced: bool) -> str | None:
     """Return why only the loop of `BeamSearch` can run a search; None if faster ones with the same results can."""
     if not fast_paths_enabled():
         return "REGARD_FAST is 0"
-    if forced or options.has_constraints:
+    if is_forced or options.has_constraints:
         return "constraints or a coverage penalty"
     if not source_lengths:
         return "no sources"
@@ -111,9 +114,9 @@ def search_restricted(
         raise ValueError("constraints of your own need the whole vocabulary: search without a shortlist")
     prefixes = check_per_source(prefix, len(lengths), "prefix")
     phrases = constraints.check_phrases(check_per_source(force, len(lengths), "force"))
-    forced = [*prefixes, *(phrase.tokens for of_source in phrases for phrase in of_source)]
-    subset = VocabularySubset([*words, *(token for tokens in forced for token in tokens)])
-    found = search(
+    required = [*prefixes, *(phrase.tokens for of_source in phrases for phrase in of_source)]
+    subset = VocabularySubset([*words, *(token for tokens in required for token in tokens)])
+    results = search(
         [restrict_vocabulary(model, subset.ids) for model in models],
         source,
         lengths,
@@ -121,7 +124,7 @@ def search_restricted(
         prefix=[subset.to_local(tokens) for tokens in prefixes],
         force=[[phrase.map_ids(subset.local_ids) for phrase in of_source] for of_source in phrases],
     )
-    return [[one._replace(tokens=[subset.ids[id] for id in one.tokens]) for one in n_best] for n_best in found]
+    return [[one._replace(tokens=[subset.ids[id] for id in one.tokens]) for one in n_best] for n_best in results]
 
 
 def check_per_source(given: Sequence[Sequence[T]] | None, batch: int, name: str) -> Sequence[Sequence[T]]:
@@ -375,18 +378,18 @@ class BeamSearch:
 
     def _constrain(self, log_probs: Tensor) -> Tensor:
         """Return log-probabilities (R, V) with -inf for tokens that may not follow; PAD and BOS never do."""
-        allowed = log_probs.clone()  # the decoder may still need its own
+        masked = log_probs.clone()  # the decoder may still need its own
         for token in (PAD, BOS):
-            allowed[:, token] = -torch.inf
+            masked[:, token] = -torch.inf
         if not self.constraints and not any(group.prefix.max_length > group.num_steps for group in self.groups):
-            return allowed
+            return masked
         sizes = [self.selector.width * len(group.sentences) for group in self.groups]
-        parts = zip(self.groups, torch.split(log_probs, sizes), torch.split(allowed, sizes), strict=True)
+        parts = zip(self.groups, torch.split(log_probs, sizes), torch.split(masked, sizes), strict=True)
         constrained = []
-        for group, given, part in parts:
+        for group, raw_part, masked_part in parts:
             for constraint in self.constraints:
-                constraint(part, group.tokens, group.sentence_of_row)
-            constrained.append(group.prefix.apply(part, given, group.num_steps, group.sentence_of_row))
+                constraint(masked_part, group.tokens, group.sentence_of_row)
+            constrained.append(group.prefix.apply(masked_part, raw_part, group.num_steps, group.sentence_of_row))
         return torch.cat(constrained) if len(constrained) > 1 else constrained[0]  # no copy of a single group
 
     def _collect(self, active: Sequence[SentenceState], selection: Selection, attention: Tensor | None) -> None:

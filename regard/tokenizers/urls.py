@@ -1,4 +1,7 @@
-"""URLs, e-mail addresses and placeholder markers, which translation copies; HTML entities."""
+"""URLs, e-mail addresses and placeholder markers: their patterns, and HTML entities.
+
+`regard.translate.protected_spans` copies them through a translation.
+"""
 
 from __future__ import annotations
 

@@ -122,15 +122,15 @@ class Trainer:
             task = progress.add_task("training", total=self.estimate_last_step(), completed=start, note="")
             while not self.has_finished():
                 # 1. Update the weights.
-                step_metrics, stop = self.train_step(self.read_batches(batches))
+                step_metrics, stop_signal = self.train_step(self.read_batches(batches))
                 note = f"loss {step_metrics['loss']:.2f}, {step_metrics['tokens_per_second'] / 1000:.1f}k tokens/s"
                 progress.update(task, completed=self.train_state.step, note=note)
                 # 2. Log, validate and save, as far as they are due.
                 self.log_validate_and_save(step_metrics)
                 # 3. Stop on a signal.
-                if stop:
+                if stop_signal:
                     self.save(interim=True)
-                    raise Interrupted(self.train_state.step, stop)
+                    raise Interrupted(self.train_state.step, stop_signal)
             # 4. Last validation and checkpoint, and the average of checkpoints.
             if self.train_state.validated_step != self.train_state.step:
                 self.validate_and_record()
@@ -188,10 +188,10 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         # 2. Forward and backward passes of all micro-batches, summed over batches and ranks.
-        loss_tensor, micro_batches = self.accumulator.accumulate(batches, step, state.micro_batches)
+        loss_tensor, num_micro_batches = self.accumulator.accumulate(batches, step, state.micro_batches)
         # 3. Clip the gradient norm.
         norm_tensor = self.accumulator.clip_norm(self.optimizer)
-        local_loss, norm = torch.stack([loss_tensor, norm_tensor.to(loss_tensor.dtype)]).tolist()
+        local_loss, norm = torch.stack([loss_tensor, norm_tensor.to(loss_tensor.dtype)]).tolist()  # the only host sync
         # 4. Sum losses, tokens and received signals over ranks. The loss is per token, like the dev loss.
         signal_flags = [float(self.stop_signals.received_signal == number) for number in STOP_SIGNALS]
         counts = [sum(batch.num_targets for batch in batches), sum(batch.num_tokens for batch in batches)]
@@ -206,8 +206,8 @@ class Trainer:
             self.ema.update(step)
         self.accumulator.scaler.update()
         # 6. Advance the state, which a checkpoint saves.
-        state.step, state.data_position, state.micro_batches = step, update_batches.position, micro_batches
-        self._count_skipped_update(is_finite, loss, norm)
+        state.step, state.data_position, state.micro_batches = step, update_batches.position, num_micro_batches
+        self._track_skipped_updates(is_finite, loss, norm)
         # 7. Metrics.
         self.throughput.tokens += tokens
         step_metrics = {
@@ -219,10 +219,10 @@ class Trainer:
             "memory_mb": round(measure_peak_memory_mb(self.device), 1),
             "skipped": state.skipped,
         }
-        stop = max((int(number) for number, count in zip(STOP_SIGNALS, signal_counts, strict=True) if count), default=0)
-        return step_metrics, stop
+        received = [int(number) for number, count in zip(STOP_SIGNALS, signal_counts, strict=True) if count]
+        return step_metrics, max(received, default=0)
 
-    def _count_skipped_update(self, is_finite: bool, loss: float, norm: float) -> None:
+    def _track_skipped_updates(self, is_finite: bool, loss: float, norm: float) -> None:
         """Count skipped updates; raise UserError after `training.bad_updates` in a row."""
         train_state = self.train_state
         train_state.skipped_in_row = 0 if is_finite else train_state.skipped_in_row + 1
@@ -300,15 +300,15 @@ class Trainer:
         with self.ema.use_average():
             is_sharded = self.validation_model is not self.model
             weights = self.checkpointer.collect_weights() if is_sharded else None
-            validation, record, rank = self.run_validation(weights)
-        train_state.add_validation(record, rank, self.settings.keep_best)
+            validation, record, num_better = self.run_validation(weights)
+        train_state.add_validation(record, num_better, self.settings.keep_best)
         self.is_checkpoint_stale = True
         if validation is not None:
             step, metrics = train_state.step, validation.metrics
             self.metrics.write("dev", step, loss=record.loss, **metrics, measure=record.measure)
             self.metrics.write_samples(validation.samples, step)
             criterion = " by chrF" if record.measure == "chrf" and self.settings.best != "loss" else ""
-            best_note = f" (best{criterion})" if rank == 0 else ""
+            best_note = f" (best{criterion})" if num_better == 0 else ""
             log_message(f"step {step}: dev loss {record.loss:.3f}, {format_metrics(metrics)}{best_note}")
         self.throughput.reset()
 
@@ -320,7 +320,7 @@ class Trainer:
         Return the validation (None on other ranks), its record, and the number of better validations among the best so
         far: 0 makes this the best. Ties count as better, unless `ties_are_better`.
         """
-        validation, record, rank = None, ValidationRecord(self.train_state.step, 0.0, 0.0, ""), 0
+        validation, record, num_better = None, ValidationRecord(self.train_state.step, 0.0, 0.0, ""), 0
         if self.distributed.is_rank0:
             with self._use_validation_weights(weights):
                 try:
@@ -332,10 +332,10 @@ class Trainer:
                 step, measure = self.train_state.step, validation.selection_metric
                 record = ValidationRecord(step, validation.loss, validation.score, measure)
                 by_loss, min_gain = self.settings.best == "loss", 0 if ties_are_better else 1
-                rank = sum(record.compare(best, by_loss) < min_gain for best in self.train_state.best_validations)
-                if rank == 0 and self.on_best is not None:
+                num_better = sum(record.compare(best, by_loss) < min_gain for best in self.train_state.best_validations)
+                if num_better == 0 and self.on_best is not None:
                     self.on_best(self.validation_model, self.device)
-        loss, score, better = self.distributed.broadcast_from_rank0([record.loss, record.score, rank])
+        loss, score, better = self.distributed.broadcast_from_rank0([record.loss, record.score, num_better])
         return validation, replace(record, loss=loss, score=score), int(better)
 
     @contextmanager
@@ -386,13 +386,13 @@ class Trainer:
         if self.settings.average < 2 or len(steps) < 2:
             return
         weights = self.checkpointer.average_steps(steps) if self.distributed.is_rank0 else None
-        _, record, rank = self.run_validation(weights, ties_are_better=True)
+        _, record, num_better = self.run_validation(weights, ties_are_better=True)
         log_message(
             f"average of steps {', '.join(map(str, steps))}: dev loss {record.loss:.3f}, "
             f"{format_metrics({record.measure: record.score})}, "
-            f"{'not used: it is worse than the best checkpoint' if rank else 'used as the model'}"
+            f"{'not used: it is worse than the best checkpoint' if num_better else 'used as the model'}"
         )
-        if weights is not None and rank == 0:
+        if weights is not None and num_better == 0:
             self.checkpointer.save_average(steps, weights, record)
 
 

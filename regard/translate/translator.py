@@ -106,10 +106,13 @@ class Translator:
         if prepared.needs_alignment:
             compiled = replace(compiled, options=replace(compiled.options, tags=True))
         with_words = [segment for segment in prepared.encoded_segments if segment.ids]
-        searched = self.backend.search(with_words, compiled)
-        found = (self.finish_attentions(hypotheses, len(compiled.domain_ids)) for hypotheses in searched)
+        num_domain_tags = len(compiled.domain_ids)
+        hypotheses_per_segment = (
+            self.trim_and_shift_attentions(hypotheses, num_domain_tags)
+            for hypotheses in self.backend.search(with_words, compiled)
+        )
         # 5. and 6. Detokenize and align, join segments, restore tags and URLs.
-        return self.finish_texts(prepared, found, compiled.options)
+        return self.finish_texts(prepared, hypotheses_per_segment, compiled.options)
 
     def prepare_texts(self, texts: Sequence[str], compiled: CompiledOptions) -> PreparedTexts:
         """Protect tags and URLs, split the texts into segments that fit the model, and encode them."""
@@ -130,15 +133,15 @@ class Translator:
         return PreparedTexts(protected, plain, segments, encoded)
 
     def finish_texts(
-        self, prepared: PreparedTexts, searched: Iterable[Sequence[Hypothesis]], options: Options
+        self, prepared: PreparedTexts, hypotheses_per_segment: Iterable[Sequence[Hypothesis]], options: Options
     ) -> list[Translation]:
         """Build the translations of texts from the hypotheses of their segments; those without words have none."""
         if prepared.needs_alignment:
             options = replace(options, tags=True)
-        found = iter(searched)
+        remaining = iter(hypotheses_per_segment)
         return prepared.restore_texts(
             [
-                self.build_translation(segment, next(found) if segment.ids else [], options)
+                self.build_translation(segment, next(remaining) if segment.ids else [], options)
                 for segment in prepared.encoded_segments
             ]
         )
@@ -179,7 +182,7 @@ class Translator:
                     force=[segment.forced_phrases for segment in segments],
                 )
             for index, hypotheses in beam_search.step():
-                on_finished(index, self.finish_attentions(hypotheses, len(compiled.domain_ids)))
+                on_finished(index, self.trim_and_shift_attentions(hypotheses, len(compiled.domain_ids)))
             segments = get_more()
 
     def make_batch(self, ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -216,14 +219,14 @@ class Translator:
             written = replace_unknown([written], replacements)[0]
             alignment = alignment and alignment.replace_target_words(replace_unknown(alignment.target, replacements))
         return Translation(
-            text,
-            written,
-            hypothesis.score,
-            target.convert_ids_to_tokens(hypothesis.tokens),
-            self.tokenizers.source.convert_ids_to_tokens([*encoded.ids, EOS]),
-            attention if options.alignments else None,
-            alignment,
-            hypothesis.tokens[-1] == EOS,
+            source=text,
+            text=written,
+            score=hypothesis.score,
+            tokens=target.convert_ids_to_tokens(hypothesis.tokens),
+            source_tokens=self.tokenizers.source.convert_ids_to_tokens([*encoded.ids, EOS]),
+            attention=attention if options.alignments else None,
+            alignment=alignment,
+            ended=hypothesis.tokens[-1] == EOS,
         )
 
     def encode_pair(self, source: str, target: str) -> tuple[list[int], list[int]]:
@@ -241,10 +244,10 @@ class Translator:
     def _score_batch(self, encoded: Sequence[tuple[list[int], list[int]]]) -> list[ScoredTarget]:
         source, lengths = self.make_batch([source for source, _ in encoded])
         scored = score_targets(self.models, source, lengths, [target for _, target in encoded], length_penalty=0.0)
-        hypotheses = self.finish_attentions([target.hypothesis for target in scored])
+        hypotheses = self.trim_and_shift_attentions([target.hypothesis for target in scored])
         return [target._replace(hypothesis=own) for target, own in zip(scored, hypotheses, strict=True)]
 
-    def finish_attentions(self, hypotheses: Sequence[Hypothesis], num_domain_tags: int = 0) -> list[Hypothesis]:
+    def trim_and_shift_attentions(self, hypotheses: Sequence[Hypothesis], num_domain_tags: int = 0) -> list[Hypothesis]:
         """Remove domain tags from the attention of hypotheses, and use that of the next step if necessary."""
         # The first model with attention decides whether alignments use the attention of the following step.
         with_attention = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
@@ -314,10 +317,11 @@ def load(
         [run.model for run in loaded],
         tokenizers[0],
         device,
-        min(data.longest or data.max_length for data in data_settings),
-        min(data.sentences or 1 for data in data_settings),  # null: unknown; such a model may skip a second sentence
-        data_settings[0].source,
-        base.choose_backend(engine, precision, loaded, shortlist),
+        max_source_tokens=min(data.longest or data.max_length for data in data_settings),
+        # null: unknown; such a model may skip a second sentence
+        max_sentences=min(data.sentences or 1 for data in data_settings),
+        language=data_settings[0].source,
+        backend=base.choose_backend(engine, precision, loaded, shortlist),
     )
 
 
@@ -357,7 +361,7 @@ def _decode_greedily(translator: Translator, encoded: EncodedSegment) -> Iterato
     while searcher.num_active:
         searcher.step()
         tokens, attention = sentence.backtrack(0)
-        (hypothesis,) = translator.finish_attentions([Hypothesis(tokens, 0.0, 0.0, attention)])
+        (hypothesis,) = translator.trim_and_shift_attentions([Hypothesis(tokens, 0.0, 0.0, attention)])
         translation = translator.build_translation(encoded, [hypothesis], options)
         words = translation.text.split()
         num_complete = len(words) if sentence.done else len(words) - 1  # the next tokens may continue the last word
