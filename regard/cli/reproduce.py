@@ -42,7 +42,6 @@ def reproduce(
     from regard.reproduce import runner
     from regard.reproduce.experiment import SCALES
     from regard.reproduce.experiments import EXPERIMENTS
-    from regard.reproduce.parallel import train_and_measure_parallel
     from regard.reproduce.workspace import Workspace
 
     if scale not in SCALES:
@@ -66,7 +65,7 @@ def reproduce(
     options = f"--scale {scale} --seeds {seeds} --jobs {jobs} --out {shlex.quote(str(out))}{' --trained' * trained}"
     with print_resume_command_on_interrupt(f"regard reproduce {requested} {options}"):
         if jobs > 1 and not trained:
-            train_and_measure_parallel(chosen, workspace, seeds, jobs)
+            runner.train_and_measure_parallel(chosen, workspace, seeds, jobs)
         for experiment in chosen:
             table = runner.run_experiment(experiment, workspace, seeds, may_train=not trained)
             typer.echo(runner.format_claim_results(table))

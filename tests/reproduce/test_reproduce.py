@@ -33,7 +33,7 @@ from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.fast.cuda_graphs.cache import MIN_CALLS
 from regard.models import Seq2Seq
 from regard.recipes.recipe import parse_override
-from regard.reproduce import metrics, runner, tables, throughput
+from regard.reproduce import metrics, runner, tables
 from regard.reproduce.corpora import (
     CORPUS_BUILDERS,
     CorpusBuilder,
@@ -57,8 +57,13 @@ from regard.reproduce.experiment import (
 )
 from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
-from regard.reproduce.parallel import run_in_processes, train_and_measure_parallel
-from regard.reproduce.runner import format_claim_results, format_dry_run, run_experiment
+from regard.reproduce.runner import (
+    format_claim_results,
+    format_dry_run,
+    run_experiment,
+    run_in_processes,
+    train_and_measure_parallel,
+)
 from regard.reproduce.significance import (
     ClaimResult,
     Finding,
@@ -313,7 +318,7 @@ INTERRUPTED_SCRIPT = """
 import os, signal, sys
 from functools import partial
 from pathlib import Path
-from regard.reproduce.parallel import run_in_processes
+from regard.reproduce.runner import run_in_processes
 from regard.training.trainer import Interrupted
 
 # The parent may ignore them, as nohup does.
@@ -808,10 +813,10 @@ def test_training_speed_is_timed_on_all_lengths_in_the_run_precision(
     plain = Seq2Seq.loss_sum
     monkeypatch.setattr(Seq2Seq, "loss_sum", summed)
     settings = TrainingSettings(batch_tokens=100, device="cpu", precision=precision)
-    assert throughput.measure_training_speed(translator, train, settings) > 0
+    assert metrics.measure_training_speed(translator, train, settings) > 0
     lengths = [length for length, _, _ in seen[1:]]
     words = [len(translator.tokenizers.source.encode(pair.source)) + 1 for pair in train]
-    assert len(seen) == 1 + throughput.TIMED_BATCHES, "one warm-up batch on a CPU"
+    assert len(seen) == 1 + metrics.TIMED_BATCHES, "one warm-up batch on a CPU"
     assert len(set(lengths)) >= 4
     assert lengths[0] <= sorted(words)[len(words) // 4]
     assert lengths[-1] >= sorted(words)[-len(words) // 4]
@@ -822,29 +827,29 @@ def test_training_speed_is_timed_on_all_lengths_in_the_run_precision(
 def test_training_speed_does_not_count_padding(lab: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     translator, train = load(lab.run_folder(make_training())), read_all_pairs(lab.get_corpus("tiny").train)
     ticks = iter([3.0, 5.0])
-    monkeypatch.setattr(throughput, "read_clock", lambda device: next(ticks))
-    found = throughput.measure_training_speed(translator, train, TrainingSettings(batch_tokens=10**6, device="cpu"))
+    monkeypatch.setattr(metrics, "read_clock", lambda device: next(ticks))
+    found = metrics.measure_training_speed(translator, train, TrainingSettings(batch_tokens=10**6, device="cpu"))
     words = sum(len(translator.tokenizers.target.encode(pair.target)) + 1 for pair in train)
-    assert found == throughput.TIMED_BATCHES * words / 2.0, "one batch holds all pairs and is repeated"
+    assert found == metrics.TIMED_BATCHES * words / 2.0, "one batch holds all pairs and is repeated"
 
 
 def test_training_speed_leaves_out_sentences_over_the_length_limit(lab: Workspace) -> None:
     translator, train = load(lab.run_folder(make_training())), read_all_pairs(lab.get_corpus("tiny").train)
-    kept = throughput.make_batches(translator, train, 500, max_length=8)
+    kept = metrics.make_batches(translator, train, 500, max_length=8)
     assert 0 < sum(batch.num_rows for batch in kept) < len(train)
     assert max(max(batch.source.shape[1], batch.target_out.shape[1]) for batch in kept) == 9, "8 tokens and EOS"
 
 
 def test_timing_starts_after_cuda_kernels_and_graphs_are_ready() -> None:
-    assert MIN_CALLS + 1 <= throughput.WARMUP_REPEATS, "CUDA graph capture included"
+    assert MIN_CALLS + 1 <= metrics.WARMUP_REPEATS, "CUDA graph capture included"
 
 
 def test_timed_pairs_are_taken_from_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "MIN_SAMPLED_PAIRS", 4)
-    assert [pair.source for pair in throughput.subsample_pairs([Pair(str(number), "") for number in range(9)])] == list(
+    monkeypatch.setattr(metrics, "MIN_SAMPLED_PAIRS", 4)
+    assert [pair.source for pair in metrics.subsample_pairs([Pair(str(number), "") for number in range(9)])] == list(
         "02468"
     )
-    assert len(throughput.subsample_pairs([Pair("", "")] * 3)) == 3
+    assert len(metrics.subsample_pairs([Pair("", "")] * 3)) == 3
 
 
 def test_attention_spread_is_entropy_and_fraction_of_small_weights() -> None:
