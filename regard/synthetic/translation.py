@@ -15,8 +15,7 @@ from random import Random
 
 from regard.data.readers.text import format_pharaoh
 from regard.errors import UserError
-from regard.synthetic.grammar.sentence_generator import SentenceGenerator
-from regard.synthetic.grammar.sentences import AlignedPair, Sentence, realize_sentence_pair
+from regard.synthetic.grammar.sentences import AlignedPair, Sentence, SentenceGenerator, realize_sentence_pair
 from regard.synthetic.grammar.syntax import Clause, PrepositionalPhrase, iterate_head_nouns, iterate_noun_phrases
 
 _MAX_HELD_OUT_PAIRS = 1000  # maximum size of dev and of test

@@ -44,8 +44,7 @@ from regard.synthetic.grammar.lexicon import (
     find_noun,
     find_verb,
 )
-from regard.synthetic.grammar.sentence_generator import SentenceGenerator
-from regard.synthetic.grammar.sentences import AlignedPair, Sentence, realize_sentence_pair
+from regard.synthetic.grammar.sentences import AlignedPair, Sentence, SentenceGenerator, realize_sentence_pair
 from regard.synthetic.grammar.syntax import (
     Clause,
     CoordinatedPhrase,
