@@ -53,7 +53,8 @@ def read_package_yaml(package: str, name: str) -> Any:
     """Return the content of a YAML file that belongs to a package."""
     from importlib import resources  # slow to import, and most commands read none
 
-    return yaml.safe_load(resources.files(package).joinpath(name).read_text(encoding="utf-8"))
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the one in C is ten times as fast
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Argument, Option
 
-from regard.cli import options
-from regard.cli.options import load_pairs, read_languages, split_runs
+from regard.cli.options import describe_options, load_pairs, read_languages, split_runs
 from regard.cli.stdio import iterate_chunks, restore_default_sigpipe
 from regard.cli.translate import make_alignment_dict
 from regard.console import log_message
@@ -26,26 +24,16 @@ if TYPE_CHECKING:
 PAIRS_PER_CHUNK = 512
 
 
+@describe_options
 def align(
-    paths: Annotated[list[Path], Argument(help="A run, or several as an ensemble, then the pairs to align.")],
-    symmetrize: Annotated[
-        Path | None, Option(help="A run of the opposite direction: combine both alignments by grow-diag-final-and.")
-    ] = None,
-    gold: options.Gold = None,
-    gold_first: options.GoldFirst = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    choose_head: Annotated[
-        bool,
-        Option(
-            "--choose-head",
-            help="Find the layer and head that align best, by --gold or by the number of mutual links, and use them "
-            "from now on.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool, Option("--json", help="One JSON object per pair: words, links, soft weights, score.")
-    ] = False,
+    paths: list[Path],
+    symmetrize: Path | None = None,
+    gold: Path | None = None,
+    gold_first: int | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    choose_head: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Align the words of given pairs by forced decoding; print one line of links per pair (Pharaoh format).
 

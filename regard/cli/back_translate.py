@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Option
 
 from regard.cli import options
-from regard.cli.options import EngineOptions, SearchArguments, TranslateChunks, expand_options, split_runs
+from regard.cli.options import EngineOptions, SearchArguments, TranslateChunks, describe_options, split_runs
 from regard.cli.runs import flatten_config
 from regard.cli.stdio import exit_on_broken_pipe, iterate_chunks, iterate_stdin_lines
 from regard.cli.translate import LINES_PER_CHUNK, find_document, show_line_progress
@@ -127,11 +126,6 @@ TRUNCATED_TRANSLATIONS = "translations that did not come to an end"
 EMPTY_TRANSLATIONS = "translations without a word"
 LANGUAGE_KEYS = ("source", "target")  # of a job
 CHUNKS_PER_LOG_LINE = 20  # without a terminal for a progress bar
-
-Out = Annotated[
-    Path | None, Option(help="Output .tsv file, renamed to this name when complete; default: standard output.")
-]
-Resume = Annotated[bool, Option("--resume", help="Resume the same command after an interruption.")]
 
 PairMaker = Callable[["Pair", list[str]], Iterable[tuple[str, str]]]  # pair, translations of its source -> new pairs
 
@@ -265,17 +259,12 @@ SAMPLING_OPTIONS = ("sample", "temperature", "top_k", "top_p", "seed")
 ENGINE_OPTIONS = ("engine", "precision", "workers")
 
 
-@expand_options
+@describe_options
 def back_translate(
-    paths: Annotated[
-        list[Path],
-        Argument(
-            help="A run that translates into the source language, or several; then text in the target language, or `-`."
-        ),
-    ],
-    out: Out = None,
-    resume: Resume = False,
-    beam: options.Beam = 5,
+    paths: list[Path],
+    out: Path | None = None,
+    resume: bool = False,
+    beam: int = 5,
     *,
     search: Annotated[SearchArguments, *SEARCH_OPTIONS, *SAMPLING_OPTIONS],
     engine_options: Annotated[EngineOptions, *ENGINE_OPTIONS],
@@ -307,24 +296,16 @@ def back_translate(
     )
 
 
-@expand_options
+@describe_options
 def distill(
-    paths: Annotated[list[Path], Argument(help="The teacher: a run, or several; then the training data.")],
-    out: Out = None,
-    keep_original: Annotated[
-        bool, Option("--keep-original", help="Also write the original pair, after the teacher's.")
-    ] = False,
-    nearest: Annotated[
-        bool,
-        Option(
-            "--nearest",
-            help="Take the translation of the n-best list that is closest to the reference (sentence BLEU).",
-        ),
-    ] = False,
-    resume: Resume = False,
-    source: options.Source = None,
-    target: options.Target = None,
-    beam: options.Beam = 5,
+    paths: list[Path],
+    out: Path | None = None,
+    keep_original: bool = False,
+    nearest: bool = False,
+    resume: bool = False,
+    source: str | None = None,
+    target: str | None = None,
+    beam: int = 5,
     *,
     search: Annotated[SearchArguments, *SEARCH_OPTIONS],
     engine_options: Annotated[EngineOptions, *ENGINE_OPTIONS],

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
-from typer import Argument, Option
 
 from regard.cli.back_translate import back_translate, distill
+from regard.cli.options import describe_options
 from regard.cli.stdio import restore_default_sigpipe, show_item_progress
 from regard.console import log_message, make_progress_bar
 from regard.data.languages import check_script_name
@@ -25,32 +24,16 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 24
 AUTO, ANY = "auto", "any"
-_rule_option, _file_option, _network_option = (
-    partial(Option, rich_help_panel=panel) for panel in ("Rules", "Files", "Network")
-)
-
-Data = Annotated[
-    list[Path],
-    Argument(
-        help="One file that holds pairs (.tsv, .jsonl, .parquet, .tmx, .xliff, .po), - for a pipe, or two text files."
-    ),
-]
-Source = Annotated[str | None, Option(help="Language of the source, if a file holds several.", metavar="CODE")]
-Target = Annotated[str | None, Option(help="Language of the target.", metavar="CODE")]
-Script = Annotated[
-    str, _rule_option(help="Script: latin, cyrillic, arabic, cjk …; auto: the most frequent; any: no check.")
-]
-_OUT_HELP = "A .tsv or .jsonl file, also .gz, .xz, .zst; - for standard output; give it twice for two text files."
-_RULES_HELP = "Disable a rule: empty, broken, short, long, ratio, copied, letters, script, duplicate; may be repeated."
 
 
+@describe_options
 def inspect(
-    data: Data,
-    source: Source = None,
-    target: Target = None,
-    samples: Annotated[int, Option(min=0, help="Number of random pairs to show.")] = 5,
-    seed: Annotated[int, Option(help="Random seed of the samples.")] = 1,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
+    data: list[Path],
+    source: str | None = None,
+    target: str | None = None,
+    samples: int = 5,
+    seed: int = 1,
+    as_json: bool = False,
 ) -> None:
     """Show statistics of a corpus: pairs, duplicates, lengths, scripts, samples, and what `clean` would remove.
 
@@ -118,25 +101,22 @@ def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
+@describe_options
 def clean(
-    data: Data,
-    out: Annotated[list[Path], _file_option(help=_OUT_HELP)],
-    source: Source = None,
-    target: Target = None,
-    min_words: Annotated[int, _rule_option(min=1, help="Minimum words of each side.")] = 1,
-    max_words: Annotated[int, _rule_option(min=1, help="Maximum words of each side.")] = 200,
-    max_ratio: Annotated[float, _rule_option(min=1, help="Maximum length ratio of the sides, plus 3 words.")] = 3.0,
-    min_letters: Annotated[
-        float, _rule_option(min=0, max=1, help="Minimum fraction of letters among a side's characters.")
-    ] = 0.5,
-    source_script: Script = AUTO,
-    target_script: Script = AUTO,
-    unique_source: Annotated[
-        bool, _rule_option("--unique-source", help="Keep one translation of each source.")
-    ] = False,
-    without: Annotated[list[str] | None, _rule_option(help=_RULES_HELP, metavar="RULE")] = None,
-    force: Annotated[bool, _file_option("--force", help="Overwrite existing files.")] = False,
-    as_json: Annotated[bool, Option("--json", help="Print the report as one JSON object.")] = False,
+    data: list[Path],
+    out: list[Path],
+    source: str | None = None,
+    target: str | None = None,
+    min_words: int = 1,
+    max_words: int = 200,
+    max_ratio: float = 3.0,
+    min_letters: float = 0.5,
+    source_script: str = AUTO,
+    target_script: str = AUTO,
+    unique_source: bool = False,
+    without: list[str] | None = None,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Remove pairs that harm training, and report how many for which reason.
 
@@ -183,16 +163,13 @@ def _format_clean_report(report: dict[str, Any]) -> str:
     return "\n".join([*lines, f"scripts     {scripts}"])
 
 
+@describe_options
 def get(
-    name: Annotated[
-        str | None, Argument(help="Name of a corpus, or of a sacreBLEU test set such as wmt14-de-en.")
-    ] = None,
-    out: Annotated[Path | None, Option(help="Folder for the files; default: the name of the corpus.")] = None,
-    mirror: Annotated[
-        str | None, Option("--from", help="Download from this URL, a folder with the same files.", metavar="URL")
-    ] = None,
-    trust: Annotated[bool, Option("--trust", help="Download a corpus although no checksum is known for it.")] = False,
-    show_list: Annotated[bool, Option("--list", help="List the available corpora.")] = False,
+    name: str | None = None,
+    out: Path | None = None,
+    mirror: str | None = None,
+    trust: bool = False,
+    show_list: bool = False,
 ) -> None:
     """Download a public corpus and verify it; an interrupted download is resumed.
 
@@ -259,40 +236,17 @@ def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, tru
     return [folder / name for name in corpus.list_files()]
 
 
+@describe_options
 def features(
-    captions: Annotated[
-        list[Path], Argument(help="Files of captions (.jsonl, .tsv), or of image paths, one per line; - for a pipe.")
-    ],
-    out: Annotated[Path, Option(help="New folder, for an array and a .jsonl file per input file.")],
-    backbone: Annotated[
-        str, _network_option(help="Network by its torchvision name: vgg19, resnet50, and so on.")
-    ] = "vgg19",
-    layer: Annotated[
-        str | None,
-        _network_option(
-            help="Layer whose feature grid is used, such as layer3 of resnet50; default: the last one with a grid (of "
-            "vgg19 features.35, which is conv5_4, 14 × 14 × 512)."
-        ),
-    ] = None,
-    weights: Annotated[
-        str,
-        _network_option(
-            help="Weights. pretrained: torchvision's default weights, downloaded once; or a name of torchvision's; a "
-            ".safetensors or .pth file; or random."
-        ),
-    ] = "pretrained",
-    side: Annotated[
-        int | None,
-        _network_option(
-            min=1,
-            help="Side in pixels of the center crop that the network gets; default: that of its weights, mostly 224.",
-        ),
-    ] = None,
-    batch: Annotated[int, Option(min=1, help="Images per batch.")] = 32,
-    precision: Annotated[Literal["float16", "float32"], Option(help="Data type of the features.")] = "float16",
-    device: Annotated[
-        Literal["auto", "cuda", "mps", "cpu"], Option(help="Device; auto: a GPU if there is one.")
-    ] = "auto",
+    captions: list[Path],
+    out: Path,
+    backbone: str = "vgg19",
+    layer: str | None = None,
+    weights: str = "pretrained",
+    side: int | None = None,
+    batch: int = 32,
+    precision: Literal["float16", "float32"] = "float16",
+    device: Literal["auto", "cuda", "mps", "cpu"] = "auto",
 ) -> None:
     """Extract image features with a torchvision network, once per image, for captioning.
 
@@ -327,10 +281,11 @@ def features(
     log_message(train if captioned else f"caption them: regard predict RUN {first}")
 
 
+@describe_options
 def make(
-    out: Annotated[Path, Option(help="Folder for the files.")],
-    pairs: Annotated[int, Option(help="Training pairs; dev and test have a tenth, at most 1,000 each.")] = 20_000,
-    seed: Annotated[int, Option(help="Random seed of the corpus.")] = 1,
+    out: Path,
+    pairs: int = 20_000,
+    seed: int = 1,
 ) -> None:
     """Write the synthetic English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
 

@@ -8,11 +8,11 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
-from typer import Option
 
+from regard.cli.options import describe_options
 from regard.console import log_message
 from regard.paths import find_cache_folder, format_json
 from regard.version import VERSION
@@ -23,11 +23,10 @@ PACKAGES = {  # the extra that installs each optional package
 }
 
 
+@describe_options
 def doctor(
-    device: Annotated[
-        Literal["auto", "cuda", "mps", "cpu"], Option(help="Device; auto: a GPU if there is one.")
-    ] = "auto",
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
+    device: Literal["auto", "cuda", "mps", "cpu"] = "auto",
+    as_json: bool = False,
 ) -> None:
     """Show which implementation each part of a run uses on this machine, and why not a faster one.
 

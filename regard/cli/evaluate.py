@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Argument, Option
 
-from regard.cli import options
-from regard.cli.options import load_pairs, resolve_languages, split_runs
+from regard.cli.options import describe_options, load_pairs, resolve_languages, split_runs
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
@@ -21,27 +19,18 @@ if TYPE_CHECKING:
     from regard.evaluate.translation_metrics import TranslationScores
 
 
+@describe_options
 def evaluate(
-    paths: Annotated[list[Path], Argument(help="One run, or several as an ensemble, then the data to score on.")],
-    hypothesis: Annotated[
-        list[Path] | None,
-        Option(help="Score this file of translations instead of a run; repeat it to compare several."),
-    ] = None,
-    compare: Annotated[
-        bool,
-        Option(
-            "--compare", help="Compare several runs instead of using them as an ensemble; the first is the baseline."
-        ),
-    ] = False,
-    lowercase: Annotated[
-        bool, Option("--lowercase", help="Ignore case; always so for a run trained on lower-cased text.")
-    ] = False,
-    gold: options.Gold = None,
-    gold_first: options.GoldFirst = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    beam: Annotated[int | None, Option(min=1, help="Beam size, 5 by default; 1 is greedy search.")] = None,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
+    paths: list[Path],
+    hypothesis: list[Path] | None = None,
+    compare: bool = False,
+    lowercase: bool = False,
+    gold: Path | None = None,
+    gold_first: int | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    beam: int | None = None,
+    as_json: bool = False,
 ) -> None:
     """Score a run, or files of translations, on a test set: BLEU, chrF, TER, perplexity, and AER with gold alignments.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from typer import Argument, Option
-
+from regard.cli.options import describe_options
 from regard.console import log_message
 from regard.data.readers.dispatch import iterate_pairs
 from regard.errors import UserError
@@ -19,28 +18,14 @@ if TYPE_CHECKING:
     from regard.translate.shortlist import Shortlist
 
 
+@describe_options
 def export(
-    run: Annotated[Path, Argument(help="A run that translates.")],
-    to: Annotated[
-        str,
-        Option(
-            help="`onnx`: two ONNX graphs, for any model; `ctranslate2`: for a Transformer; `shortlist`: a vocabulary "
-            "shortlist, for `regard translate --shortlist`."
-        ),
-    ] = "onnx",
-    precision: Annotated[
-        str, Option(help="`fp32`, or `int8`: smaller and faster, with nearly the same translations.")
-    ] = "fp32",
-    shortlist: Annotated[
-        bool, Option("--shortlist", help="For `ctranslate2`: include a vocabulary shortlist, which is faster.")
-    ] = False,
-    data: Annotated[
-        list[Path] | None,
-        Option(help="Pairs to learn the shortlist from, one file or two; default: the run's training data."),
-    ] = None,
-    out: Annotated[
-        Path | None, Option(help="New folder for the export; default: inside the run, where `translate` finds it.")
-    ] = None,
+    run: Path,
+    to: str = "onnx",
+    precision: str = "fp32",
+    shortlist: bool = False,
+    data: list[Path] | None = None,
+    out: Path | None = None,
 ) -> None:
     """Export a run's model to ONNX or CTranslate2, which other programs run and which makes `regard translate` faster.
 

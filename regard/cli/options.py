@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from typer import Option
+from typer import Argument, Option
 
 from regard.data.languages import LanguageError, are_different_languages
 from regard.data.readers import dispatch
@@ -22,25 +22,15 @@ from regard.runs import Run
 if TYPE_CHECKING:
     from regard.translate import Options, Translation
 
-Beam = Annotated[int, Option(min=1, help="Beam size; 1 is greedy search.")]
-Source = Annotated[
-    str | None, Option(help="Language code of the source in DATA; default: that of the run.", metavar="CODE")
-]
-Target = Annotated[str | None, Option(help="Language code of the target in DATA.", metavar="CODE")]
-Gold = Annotated[
-    Path | None, Option(help="Gold word alignments (Pharaoh or NAACL format), for AER, precision and recall.")
-]
-GoldFirst = Annotated[
-    int | None, Option(min=0, max=1, help="Index of the first word in --gold; default: 0, in NAACL format 1.")
-]
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = read_package_yaml("regard.cli", "options.yaml")
 
 
-def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of a command that is a dataclass by an option for each of its fields.
+def describe_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Make arguments and options of a command's parameters, with help texts and limits of `options.yaml`.
 
-    A field is `name: Annotated[type, Option(…)] = default`, or its option is in `options.yaml`. A collection is a
-    repeatable option, and given to the dataclass as a list. `Annotated[Class, "a", "b"]` has options for these
-    fields only.
+    A parameter that is a dataclass is replaced by an option for each of its fields, `Annotated[Class, "a", "b"]` by
+    options for these fields only. A collection is a repeatable option, and given to the dataclass as a list. A field
+    `name: Annotated[type, Option(…)]` has its own help text.
     """
     groups: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[Parameter] = []
@@ -48,12 +38,14 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
         is_annotated = get_origin(parameter.annotation) is Annotated
         cls, *names = get_args(parameter.annotation) if is_annotated else [parameter.annotation]
         if not is_dataclass(cls):
-            parameters.append(parameter)
+            parameters.append(_describe_parameter(parameter, command.__name__))
             continue
-        annotations = get_type_hints(cls, include_extras=True)
+        hints = get_type_hints(cls, include_extras=True)
         chosen = [field for field in fields(cls) if not names or field.name in names]
         groups[parameter.name] = cls, [field.name for field in chosen]
-        parameters += [_make_option(field, annotations[field.name]) for field in chosen]
+        for name, default in ((field.name, field.default) for field in chosen):
+            option = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+            parameters.append(_describe_parameter(option, command.__name__))
 
     @wraps(command)
     def run_command(*arguments: Any, **values: Any) -> None:
@@ -66,23 +58,19 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     return run_command
 
 
-def _make_option(field: Field[Any], annotation: Any) -> Parameter:
-    default, name = field.default, field.name
-    if get_origin(annotation) is Annotated:
-        value_type, option = get_args(annotation)
+def _describe_parameter(parameter: Parameter, command: str) -> Parameter:
+    """Return the parameter with Typer's description of an option or an argument."""
+    name, value_type, default = parameter.name, parameter.annotation, parameter.default
+    if get_origin(value_type) is Annotated:
+        value_type, info = get_args(value_type)
     else:
-        flags = [f"--{name.replace('_', '-')}"] if annotation is bool else []  # and no `--no-…`
-        value_type, option = annotation, Option(*flags, **TRANSLATION_OPTIONS[name])
+        settings = {**(OPTIONS.get(command, {}).get(name) or OPTIONS["common"][name])}
+        make_info = Argument if settings.pop("argument", False) else Option
+        flags = settings.pop("flags", [f"--{name.replace('_', '-')}"] if value_type is bool else [])  # and no `--no-…`
+        info = make_info(*flags, rich_help_panel=settings.pop("panel", None), **settings)
     if default is MISSING or isinstance(default, tuple):  # a collection
         default, value_type = None, list[str] | None
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[value_type, option])
-
-
-TRANSLATION_OPTIONS: dict[str, dict[str, Any]] = {
-    name: {"rich_help_panel": panel, **settings}
-    for panel, settings_by_name in read_package_yaml("regard.cli", "options.yaml").items()
-    for name, settings in settings_by_name.items()
-}
+    return parameter.replace(default=default, annotation=Annotated[value_type, info])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
-from regard.cli import options
-from regard.cli.options import load_pairs, resolve_languages, split_runs
+from regard.cli.options import describe_options, load_pairs, resolve_languages, split_runs
 from regard.errors import UserError
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 
 
+@describe_options
 def plot(
-    what: Annotated[
-        list[str], Argument(help="A run and a sentence; with --by-length, runs and a test set.", show_default=False)
-    ],
-    out: Annotated[Path, Option(help="Image file: .png, .svg, .pdf …; .gif animates each step.")] = Path(
-        "attention.png"
-    ),
-    heads: Annotated[
-        bool, Option("--heads", help="Draw the cross-attention of all layers and heads of a Transformer.")
-    ] = False,
-    steps: Annotated[bool, Option("--steps", help="Draw a row of bars for each decoding step.")] = False,
-    by_length: Annotated[bool, Option("--by-length", help="Draw BLEU by source length.")] = False,
-    source: options.Source = None,
-    target: options.Target = None,
-    beam: options.Beam = 5,
+    what: list[str],
+    out: Path = Path("attention.png"),
+    heads: bool = False,
+    steps: bool = False,
+    by_length: bool = False,
+    source: str | None = None,
+    target: str | None = None,
+    beam: int = 5,
 ) -> None:
     """Translate a sentence and draw the attention of the model.
 

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
+from regard.cli.options import describe_options
 from regard.cli.train import print_resume_command_on_interrupt
 from regard.errors import UserError, format_suggestion
 
 
+@describe_options
 def reproduce(
-    names: Annotated[list[str] | None, Argument(help="Names of experiments; --list shows them.")] = None,
-    show_list: Annotated[
-        bool, Option("--list", help="List the experiments with their claims, sources and costs.")
-    ] = False,
-    everything: Annotated[bool, Option("--all", help="Run all experiments.")] = False,
-    scale: Annotated[
-        str, Option(help="Data: small is synthetic, minutes on a CPU; full is real, in REGARD_DATA, hours on a GPU.")
-    ] = "small",
-    seeds: Annotated[
-        int, Option(min=1, help="Number of random seeds per model; several show the variance between runs.")
-    ] = 1,
-    jobs: Annotated[int, Option(min=1, help="Number of models to train and measure in parallel.")] = 1,
-    out: Annotated[Path, Option(help="Folder for runs, tables and HTML pages.")] = Path("runs/reproduce"),
-    trained: Annotated[
-        bool,
-        Option("--trained", help="Train nothing; write tables and pages from the models that are trained already."),
-    ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Print the training commands and exit.")] = False,
+    names: list[str] | None = None,
+    show_list: bool = False,
+    everything: bool = False,
+    scale: str = "small",
+    seeds: int = 1,
+    jobs: int = 1,
+    out: Path = Path("runs/reproduce"),
+    trained: bool = False,
+    dry_run: bool = False,
 ) -> None:
     """Rerun experiments of the papers, and report for each claim whether it holds.
 

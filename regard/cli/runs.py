@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from typer import Argument, Option
 
+from regard.cli.options import describe_options
 from regard.console import log_message
 from regard.errors import UserError
 from regard.paths import format_json
@@ -25,13 +25,12 @@ TABLE_WIDTH = 10_000  # columns: rows are never wrapped, however narrow the term
 TableRow = dict[str, str]
 
 
+@describe_options
 def runs(
-    folders: Annotated[list[Path] | None, Argument(help="Folders of runs, or runs; default: `runs`.")] = None,
-    sort: Annotated[str, Option(help="`score`, `loss`, `name`, or `time` (the latest first).")] = "score",
-    differences: Annotated[
-        bool, Option("--differences", help="Also show the config keys in which the runs differ.")
-    ] = False,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object.")] = False,
+    folders: list[Path] | None = None,
+    sort: str = "score",
+    differences: bool = False,
+    as_json: bool = False,
 ) -> None:
     """List runs in a table: recipe, progress and best validation scores; * marks the best ones.
 
@@ -162,7 +161,8 @@ def _print_table(rows: Sequence[TableRow]) -> None:
     Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False).print(table)
 
 
-def report(run: Annotated[Path, Argument(help="A run, also one that is still training or was stopped.")]) -> None:
+@describe_options
+def report(run: Path) -> None:
     """Write a run's HTML report: training curves, samples and heat maps of its best checkpoint so far.
 
     Example: regard report runs/mine

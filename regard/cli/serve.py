@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from typer import Argument, Option
 
-from regard.cli.options import expand_options, read_two_column_file
+from regard.cli.options import describe_options, read_two_column_file
 from regard.errors import UserError
 from regard.serve.access.api_keys import ApiKeyStore
 from regard.serve.settings import Settings
 
 
-@expand_options
+@describe_options
 def serve(
-    runs: Annotated[list[str], Argument(help="Runs to serve; RUN=en-de if a run does not name its languages.")],
+    runs: list[str],
     *,
     settings: Settings,
 ) -> None:
@@ -51,23 +49,19 @@ def _read_glossaries(arguments: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 keys = typer.Typer(help="API keys of the service: add, list, revoke.", no_args_is_help=True)
-KeysFile = Annotated[Path, Option("--keys", "--file", help="Key file, the same as for `regard serve`.")]
 DEFAULT_KEYS_FILE = Path("keys.db")
 HEADER = ("key", "made", "minute", "hour", "day", "text", "note")
 
 
 @keys.command()
+@describe_options
 def add(
-    note: Annotated[str, Argument(help="A note for `list`, such as the owner.")] = "",
-    req_limit: Annotated[
-        int | None, Option(help="Requests per minute; default: the limit of the service.", min=-1)
-    ] = None,
-    hourly_req_limit: Annotated[int | None, Option(help="Requests per hour.", min=-1)] = None,
-    daily_req_limit: Annotated[int | None, Option(help="Requests per day.", min=-1)] = None,
-    char_limit: Annotated[
-        int | None, Option(help="Characters per text; default: the limit of the service.", min=-1)
-    ] = None,
-    file: KeysFile = DEFAULT_KEYS_FILE,
+    note: str = "",
+    req_limit: int | None = None,
+    hourly_req_limit: int | None = None,
+    daily_req_limit: int | None = None,
+    char_limit: int | None = None,
+    file: Path = DEFAULT_KEYS_FILE,
 ) -> None:
     """Create an API key and print it; only its hash is stored, so it cannot be shown again. A limit of -1 is no limit.
 
@@ -84,7 +78,8 @@ def add(
 
 
 @keys.command("list")
-def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
+@describe_options
+def list_keys(file: Path = DEFAULT_KEYS_FILE) -> None:
     """List the keys: first characters, creation date, limits (-: the service's default), note.
 
     Example: regard keys list --keys keys.db
@@ -100,9 +95,10 @@ def list_keys(file: KeysFile = DEFAULT_KEYS_FILE) -> None:
 
 
 @keys.command()
+@describe_options
 def revoke(
-    key: Annotated[str, Argument(help="First characters of the key, or the whole key.")],
-    file: KeysFile = DEFAULT_KEYS_FILE,
+    key: str,
+    file: Path = DEFAULT_KEYS_FILE,
 ) -> None:
     """Revoke a key.
 

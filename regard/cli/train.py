@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from typer import Argument, Option
 from typer.core import TyperCommand
 
+from regard.cli.options import describe_options
 from regard.console import is_rank0, log_message
 from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError, format_suggestion
@@ -64,28 +64,17 @@ def is_override(argument: str) -> bool:
     return OVERRIDE_PATTERN.fullmatch(argument) is not None and not Path(argument).exists()
 
 
+@describe_options
 def train(
-    data: Annotated[
-        list[str] | None,
-        Argument(
-            help="One file that holds pairs (.tsv, .tmx, …) or two text files, source first; or several; and recipe "
-            "keys as key=value. Recipes of other tasks take other data, such as a folder per label."
-        ),
-    ] = None,
-    dev: Annotated[list[Path] | None, Option(help="Dev set, in the same form as DATA.", metavar="DATA…")] = None,
-    recipe: Annotated[
-        str | None, Option(help="Name of a recipe, or a YAML file; default: `default`.", show_default=False)
-    ] = None,
-    out: Annotated[Path | None, Option(help="Folder of the run; default: runs/DATA-RECIPE.")] = None,
-    source: Annotated[str | None, Option(help="Source language, for a file with several.")] = None,
-    target: Annotated[str | None, Option(help="Target language.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Resume the run in --out from its last checkpoint.")] = False,
-    init_from: Annotated[
-        Path | None, Option(help="Fine-tune this run: start from its vocabularies, weights and recipe.")
-    ] = None,
-    find_rate: Annotated[
-        bool, Option("--find-rate", help="Learning rate range test: try rising learning rates, suggest one, and exit.")
-    ] = False,
+    data: list[str] | None = None,
+    dev: list[Path] | None = None,
+    recipe: str | None = None,
+    out: Path | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    resume: bool = False,
+    init_from: Path | None = None,
+    find_rate: bool = False,
 ) -> None:
     """Train a model on your own text.
 
@@ -151,14 +140,11 @@ def _suggest_learning_rate(
     typer.echo(f"the loss falls fastest at about training.learning_rate={suggest_learning_rate(results):.1g}")
 
 
+@describe_options
 def demo(
-    recipe: Annotated[
-        str | None, Option(help="Recipe to train; `regard recipes` lists them. Default: one that suits the task.")
-    ] = None,
-    task: Annotated[
-        str | None, Option(help="Task, such as translate, tag or classify; default: that of the recipe.")
-    ] = None,
-    out: Annotated[Path | None, Option(help="Folder of the run; default: runs/demo or runs/demo-TASK.")] = None,
+    recipe: str | None = None,
+    task: str | None = None,
+    out: Path | None = None,
 ) -> None:
     """Train a small model on synthetic data in minutes, and show its predictions and attention.
 
@@ -179,8 +165,9 @@ def demo(
         typer.echo(run_demo(recipe, out).text)
 
 
+@describe_options
 def recipes(
-    name: Annotated[str | None, Argument(help="Print this recipe, or YAML file, with a comment on every key.")] = None,
+    name: str | None = None,
 ) -> None:
     """List the recipes, or print one.
 

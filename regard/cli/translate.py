@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer import Argument, Option
 
 from regard.cli import options, stdio
-from regard.cli.options import EngineOptions, SearchArguments, TranslateChunks, expand_options, split_runs
+from regard.cli.options import EngineOptions, SearchArguments, TranslateChunks, describe_options, split_runs
 from regard.console import log_message, make_progress_bar
 from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_pharaoh
 from regard.errors import UserError
@@ -30,19 +29,15 @@ LINES_PER_CHUNK = 512  # lines that are sorted by length together
 INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 
 
-@expand_options
+@describe_options
 def translate(
-    runs: Annotated[list[Path], Argument(help="One run, or several as an ensemble; then a file, or standard input.")],
-    beam: options.Beam = 5,
-    n_best: Annotated[int, Option("--n-best", min=1, help="Translations per line, the best first.")] = 1,
-    as_json: Annotated[
-        bool, Option("--json", help="One JSON object per line: text, tokens, score, alignment.")
-    ] = False,
-    alignments: Annotated[str | None, Option(help="`pharaoh`: add word links, as in `text ||| 0-0 1-2`.")] = None,
-    tags: Annotated[
-        bool, Option("--tags", help="Keep inline tags and placeholders, placed by word alignment.")
-    ] = False,
-    domain: Annotated[str | None, Option(help="Domain tag of the text, for a model trained with data.tags.")] = None,
+    runs: list[Path],
+    beam: int = 5,
+    n_best: int = 1,
+    as_json: bool = False,
+    alignments: str | None = None,
+    tags: bool = False,
+    domain: str | None = None,
     *,
     search: SearchArguments,
     engine_options: EngineOptions,
@@ -231,10 +226,11 @@ def write_translated_document(
     sys.stdout.buffer.flush()
 
 
+@describe_options
 def predict(
-    run: Annotated[Path, Argument(help="A run of any task but translation.")],
-    file: Annotated[Path, Argument(help="Input file; default: standard input.")] = Path("-"),
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object per input, with the attention.")] = False,
+    run: Path,
+    file: Path = Path("-"),
+    as_json: bool = False,
 ) -> None:
     """Print a prediction for each input as it arrives: tags, a label, an answer, a caption or numbers.
 
