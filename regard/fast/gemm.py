@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 NO_BATCHED_BLAS = not torch._C.has_mkl  # then PyTorch computes a batch of products one by one
 NUMPY_DTYPES = (torch.float32, torch.float64)
+threshold_backward = torch.ops.aten.threshold_backward.grad_input
 MAX_SINGLE_THREADED = 2**18  # multiplications up to which NumPy's BLAS uses one thread
 
 
@@ -43,9 +44,21 @@ class Gemm:
         """Return the product plus a bias (N,)."""
         return torch.addmm(bias, a, b)
 
+    def linear_relu(self, a: Tensor, b: Any, bias: Tensor) -> Tensor:
+        """Return max(0, a b + bias)."""
+        return self.linear(a, b, bias).relu_()
+
+    def weight_grad(self, dy: Tensor, x: Tensor) -> Tensor:
+        """Return the gradient of a weight (N, K), given dy (M, N) and the input x (M, K)."""
+        return self.mm(dy.t(), x)
+
     def linear_grads(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradients of weight (N, K) and bias (N,), given dy (M, N) and the input x (M, K)."""
         return dy.t() @ x, dy.sum(0)
+
+    def linear_relu_grads(self, dh: Tensor, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Set dh (M, N) to 0 where the output h of ReLU is 0, and return the gradients of weight and bias."""
+        return self.linear_grads(threshold_backward(dh, h, 0, grad_input=dh), x)
 
 
 TORCH_GEMM = Gemm()

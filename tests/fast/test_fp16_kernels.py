@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import hypothesis.strategies as st
@@ -20,7 +20,7 @@ from regard.fast.gemm import TORCH_GEMM
 from regard.fast.kernels import build as native_build
 from regard.fast.kernels import fp16
 from regard.fast.kernels.fp16 import Fp16Gemm, PackedPanels, select_gemm, use_fp16_gemm
-from regard.fast.training.linear_cross_entropy import ChunkedCrossEntropyFunction, cross_entropy_inplace
+from regard.fast.training.linear_cross_entropy import LossFunction, compute_in_chunks, cross_entropy_inplace
 from regard.fast.training.packed.ops import LinearFunction
 from regard.fast.training.rnn_layer import LSTMFunction
 from regard.fast.training.step_ops import AttentionGrads, AttentionStep, InplaceStepOps, LSTMStep, Window
@@ -197,7 +197,8 @@ def test_loss_accepts_transposed_inputs() -> None:
     found = []
     for by in (TORCH_GEMM, kernels()):
         given = [h.detach().requires_grad_(), weight.detach().requires_grad_()]
-        loss = ChunkedCrossEntropyFunction.apply(*given, None, targets, 0.1, True, by)  # type: ignore[no-untyped-call]
+        compute = partial(compute_in_chunks, targets=targets, smoothing=0.1, has_grad=True, gemm=by)
+        loss = LossFunction.apply(compute, *given, None)  # type: ignore[no-untyped-call]
         found.append([loss, *torch.autograd.grad(loss, given)])
     torch.testing.assert_close(found[1], found[0], atol=0.05, rtol=0.05)
 

@@ -35,6 +35,7 @@ from regard.special_tokens import PAD
 # Label-smoothed cross-entropy of h (N, D), weight (V, D), bias (V,), ids (N,), smoothing and R-Drop's weight (of two
 # halves of a batch): the sum, ignoring PAD.
 LinearCrossEntropy = Callable[[Tensor, Tensor, Tensor | None, Tensor, float, float], Tensor]
+LossAndGradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]  # the gradients of h, weight and bias
 PaddedBatch = tuple[Tensor, Tensor, Tensor, Tensor]  # source (B, S), lengths (B,), target_in and target_out (B, T)
 DECODERS = (LuongDecoder, BahdanauDecoder, ChoDecoder, SutskeverDecoder, TransformerDecoder)
 
@@ -143,55 +144,59 @@ def cross_entropy_in_chunks(
     is_token = targets != PAD
     if not is_token.all():
         h, targets = h[is_token], targets[is_token]
-    return ChunkedCrossEntropyFunction.apply(  # type: ignore[no-untyped-call,no-any-return]
-        h, weight, bias, targets, smoothing, torch.is_grad_enabled(), select_gemm(h)
-    )
+    has_grad = torch.is_grad_enabled()
+    compute = partial(compute_in_chunks, targets=targets, smoothing=smoothing, has_grad=has_grad, gemm=select_gemm(h))
+    return LossFunction.apply(compute, h, weight, bias)  # type: ignore[no-untyped-call,no-any-return]
 
 
-class ChunkedCrossEntropyFunction(Function):
-    """The sum and all gradients, which are computed in the forward pass."""
+class LossFunction(Function):
+    """Loss of h, weight and bias whose gradients are computed in the forward pass."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        smoothing: float,
-        has_grad: bool,
-        gemm: Gemm,
-    ) -> Tensor:
-        """Return the sum."""
-        chunk_rows = max(1, MAX_LOGITS // len(weight))
-        chunk_rows = chunk_rows // ROW_MULTIPLE * ROW_MULTIPLE or chunk_rows
-        buffer = h.new_empty(min(chunk_rows, len(h)), len(weight))
-        grad_h = h.new_empty(h.shape) if has_grad else None
-        grad_weight = weight.new_zeros(weight.shape) if has_grad else None
-        grad_bias = torch.zeros_like(bias) if has_grad and bias is not None else None
-        total, prepack = h.new_zeros(()), gemm.prepack if len(h) > MAX_UNPACKED_ROWS else lambda b: b
-        weight_t, weight_rows = prepack(weight.t()), prepack(weight) if has_grad else None
-        chunk_loss = cross_entropy_inplace if gemm.elementwise is None else gemm.elementwise.cross_entropy
-        for first in range(0, len(h), chunk_rows):
-            chunk = h[first : first + chunk_rows]
-            logits = gemm.mm(chunk, weight_t, out=buffer[: len(chunk)])
-            if bias is not None:
-                logits += bias
-            total += chunk_loss(logits, targets[first : first + chunk_rows, None], smoothing)
-            if grad_h is not None and grad_weight is not None:
-                # Logits are differences of probabilities here.
-                gemm.mm(logits, weight_rows, out=grad_h[first : first + chunk_rows], max_abs=1.0)
-                gemm.add_mm(grad_weight, logits.t(), chunk, max_abs=1.0)
-            if grad_bias is not None:
-                grad_bias += logits.sum(0)
-        ctx.save_for_backward(grad_h, grad_weight, grad_bias)
-        return total
+    def forward(ctx: Any, compute: Callable[..., LossAndGradients], *inputs: Tensor | None) -> Tensor:
+        """Return the loss."""
+        loss, *gradients = compute(*inputs)
+        ctx.save_for_backward(*gradients)
+        return loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of the forward pass, scaled."""
-        return *(None if grad is None else grad * grad_output for grad in ctx.saved_tensors), None, None, None, None
+        return None, *(None if grad is None else _scale_gradient(grad, scale) for grad in ctx.saved_tensors)
+
+
+def _scale_gradient(grad: Tensor, scale: Tensor) -> Tensor:
+    """Multiply in the wider of both dtypes."""
+    return (grad.to(torch.promote_types(grad.dtype, scale.dtype)) * scale).to(grad.dtype)
+
+
+def compute_in_chunks(
+    h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, has_grad: bool, gemm: Gemm
+) -> LossAndGradients:
+    """Return the summed loss, and the gradients of h, weight and bias."""
+    chunk_rows = max(1, MAX_LOGITS // len(weight))
+    chunk_rows = chunk_rows // ROW_MULTIPLE * ROW_MULTIPLE or chunk_rows
+    buffer = h.new_empty(min(chunk_rows, len(h)), len(weight))
+    grad_h = h.new_empty(h.shape) if has_grad else None
+    grad_weight = weight.new_zeros(weight.shape) if has_grad else None
+    grad_bias = torch.zeros_like(bias) if has_grad and bias is not None else None
+    total, prepack = h.new_zeros(()), gemm.prepack if len(h) > MAX_UNPACKED_ROWS else lambda b: b
+    weight_t, weight_rows = prepack(weight.t()), prepack(weight) if has_grad else None
+    chunk_loss = cross_entropy_inplace if gemm.elementwise is None else gemm.elementwise.cross_entropy
+    for first in range(0, len(h), chunk_rows):
+        chunk = h[first : first + chunk_rows]
+        logits = gemm.mm(chunk, weight_t, out=buffer[: len(chunk)])
+        if bias is not None:
+            logits += bias
+        total += chunk_loss(logits, targets[first : first + chunk_rows, None], smoothing)
+        if grad_h is not None and grad_weight is not None:
+            # Logits are differences of probabilities here.
+            gemm.mm(logits, weight_rows, out=grad_h[first : first + chunk_rows], max_abs=1.0)
+            gemm.add_mm(grad_weight, logits.t(), chunk, max_abs=1.0)
+        if grad_bias is not None:
+            grad_bias += logits.sum(0)
+    return total, grad_h, grad_weight, grad_bias
 
 
 def cross_entropy_inplace(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:

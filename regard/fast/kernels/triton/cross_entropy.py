@@ -5,16 +5,15 @@ One program computes one row of logits. All sums are fp32, without atomics.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from regard.fast.cuda_graphs.buckets import next_power_of_two
+from regard.fast.training.linear_cross_entropy import LossAndGradients, LossFunction
 from regard.special_tokens import PAD
 
 
@@ -100,60 +99,40 @@ def linear_cross_entropy(
     h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float = 0.0
 ) -> Tensor:
     """Return the summed, label-smoothed cross-entropy of h (N, D) and ids (N,), ignoring PAD, with R-Drop."""
-    return LinearCrossEntropyFunction.apply(h, weight, bias, targets, smoothing, r_drop, torch.is_grad_enabled())  # type: ignore[no-untyped-call,no-any-return]
+    learns = torch.is_grad_enabled()
+    compute = partial(compute_loss, targets=targets, smoothing=smoothing, r_drop=r_drop, learns=learns)
+    return LossFunction.apply(compute, h, weight, bias)  # type: ignore[no-untyped-call,no-any-return]
 
 
-class LinearCrossEntropyFunction(Function):
-    """Cross-entropy and R-Drop with at most `MAX_LOGITS` logits at a time.
-
-    Gradients are computed in the forward pass.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        smoothing: float,
-        r_drop: float,
-        learns: bool,
-    ) -> Tensor:
-        """Return the summed loss."""
-        W, passes = weight.to(h.dtype), 2 if r_drop else 1
-        b = None if bias is None else bias.to(h.dtype)
-        half, V = len(h) // passes, len(W)
-        losses = h.new_empty(half, dtype=torch.float32)
-        dh = torch.empty_like(h)
-        dW = torch.zeros_like(W, dtype=torch.float32) if learns else W
-        db = None if b is None else torch.zeros_like(b, dtype=torch.float32)
-        C = min(4096, next_power_of_two(V))
-        h_by_pass, grad_by_pass, kinds = h.view(passes, half, -1), dh.view(passes, half, -1), targets[:half]
-        chunk = max(1, MAX_LOGITS // (V * passes))
-        for first in range(0, half, chunk):
-            rows = h_by_pass[:, first : first + chunk].flatten(0, 1)
-            logits = rows @ W.t() if b is None else torch.addmm(b, rows, W.t())
-            count = len(rows) // passes
-            block = kinds[first : first + chunk], losses[first : first + chunk]
-            if r_drop:
-                r_drop_kernel[(count,)](logits, *block, count, V, smoothing, r_drop, PAD, C, num_warps=8)
-            else:
-                cross_entropy_kernel[(count,)](logits, *block, V, smoothing, PAD, C, num_warps=8)
-            if learns:
-                grad_by_pass[:, first : first + chunk] = (logits @ W).view(passes, count, -1)
-                dW += weight_gradient(logits, rows)
-                if db is not None:
-                    db += logits.sum(0, dtype=torch.float32)
-        ctx.save_for_backward(dh, dW, db)
-        return losses.sum()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, by: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the forward pass, scaled."""
-        dh, dW, db = ctx.saved_tensors
-        return (dh.float() * by).to(dh.dtype), dW * by, None if db is None else db * by, None, None, None, None
+def compute_loss(
+    h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, r_drop: float, learns: bool
+) -> LossAndGradients:
+    """Return the summed loss, and the gradients of h, weight and bias, with at most `MAX_LOGITS` logits at a time."""
+    W, passes = weight.to(h.dtype), 2 if r_drop else 1
+    b = None if bias is None else bias.to(h.dtype)
+    half, V = len(h) // passes, len(W)
+    losses = h.new_empty(half, dtype=torch.float32)
+    dh = torch.empty_like(h)
+    dW = torch.zeros_like(W, dtype=torch.float32) if learns else W
+    db = None if b is None else torch.zeros_like(b, dtype=torch.float32)
+    C = min(4096, next_power_of_two(V))
+    h_by_pass, grad_by_pass, kinds = h.view(passes, half, -1), dh.view(passes, half, -1), targets[:half]
+    chunk = max(1, MAX_LOGITS // (V * passes))
+    for first in range(0, half, chunk):
+        rows = h_by_pass[:, first : first + chunk].flatten(0, 1)
+        logits = rows @ W.t() if b is None else torch.addmm(b, rows, W.t())
+        count = len(rows) // passes
+        block = kinds[first : first + chunk], losses[first : first + chunk]
+        if r_drop:
+            r_drop_kernel[(count,)](logits, *block, count, V, smoothing, r_drop, PAD, C, num_warps=8)
+        else:
+            cross_entropy_kernel[(count,)](logits, *block, V, smoothing, PAD, C, num_warps=8)
+        if learns:
+            grad_by_pass[:, first : first + chunk] = (logits @ W).view(passes, count, -1)
+            dW += weight_gradient(logits, rows)
+            if db is not None:
+                db += logits.sum(0, dtype=torch.float32)
+    return losses.sum(), dh, dW, db
 
 
 def weight_gradient(a: Tensor, b: Tensor) -> Tensor:

@@ -124,25 +124,25 @@ TORCH_OPS = PackedOps(linear, feed_forward, cross_attention, self_attention, add
 
 
 NUM_DRAWS = 2**16  # values of 16 bits
-threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
 
 class LinearFunction(Function):
-    """x Wᵀ + b, or x Wᵀ, by a GEMM backend."""
+    """x Wᵀ + b, or x Wᵀ, in the dtype of x, by a GEMM backend."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, W: Tensor, b: Tensor | None, gemm: Gemm) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gemm: Gemm) -> Tensor:
         """Multiply x (N, I) by weight (O, I) -> (N, O)."""
-        ctx.gemm, ctx.has_bias = gemm, b is not None
+        W = weight.to(x.dtype)
+        ctx.gemm, ctx.has_bias = gemm, bias is not None
         ctx.save_for_backward(x, W)
-        return gemm.mm(x, W.t()) if b is None else gemm.linear(x, W.t(), b)
+        return gemm.mm(x, W.t()) if bias is None else gemm.linear(x, W.t(), bias.to(x.dtype))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x, W and b."""
-        (x, W), gemm = ctx.saved_tensors, ctx.gemm
-        dW, db = gemm.linear_grads(dy, x) if ctx.has_bias else (gemm.mm(dy.t(), x), None)
+        """Return the gradients of x, weight and bias."""
+        (x, W), gemm, dy = ctx.saved_tensors, ctx.gemm, dy.contiguous()
+        dW, db = gemm.linear_grads(dy, x) if ctx.has_bias else (gemm.weight_grad(dy, x), None)
         return gemm.mm(dy, W), dW, db, None
 
 
@@ -153,24 +153,25 @@ def linear_on_cpu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class FeedForwardFunction(Function):
-    """max(0, x W_1 + b_1) W_2."""
+    """max(0, x W_1 + b_1) W_2, in the dtype of x, by a GEMM backend."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, gemm: Gemm) -> Tensor:
         """Save the hidden layer after ReLU, which says what passed."""
-        h = gemm.linear(x, W_1.t(), b_1).relu_()
+        V_1, V_2 = W_1.to(x.dtype), W_2.to(x.dtype)
+        h = gemm.linear_relu(x, V_1.t(), b_1.to(x.dtype))
         ctx.gemm = gemm
-        ctx.save_for_backward(x, h, W_1, W_2)
-        return gemm.mm(h, W_2.t())
+        ctx.save_for_backward(x, h, V_1, V_2)
+        return gemm.mm(h, V_2.t())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         """Apply the backward pass of ReLU in place."""
-        (x, h, W_1, W_2), gemm = ctx.saved_tensors, ctx.gemm
-        dh = gemm.mm(dy, W_2)
-        threshold_backward(dh, h, 0, grad_input=dh)
-        return gemm.mm(dh, W_1), *gemm.linear_grads(dh, x), gemm.mm(dy.t(), h), None
+        (x, h, V_1, V_2), gemm, dy = ctx.saved_tensors, ctx.gemm, dy.contiguous()
+        dh = gemm.mm(dy, V_2)
+        dW_1, db_1 = gemm.linear_relu_grads(dh, h, x)
+        return gemm.mm(dh, V_1), dW_1, db_1, gemm.weight_grad(dy, h), None
 
 
 def feed_forward_on_cpu(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:

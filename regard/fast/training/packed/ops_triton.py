@@ -17,12 +17,13 @@ from torch.autograd.function import once_differentiable
 
 from regard.console import log_message
 from regard.fast.cuda_graphs.buckets import next_power_of_two
+from regard.fast.gemm import Gemm
 from regard.fast.kernels.triton import packed_transformer as kernels
 from regard.fast.kernels.triton.cross_entropy import linear_cross_entropy, weight_gradient
 from regard.fast.selftest import find_error, runs_without_error
 from regard.fast.training.packed import ops
 from regard.fast.training.packed.batch import Ragged, make_ragged
-from regard.fast.training.packed.ops import PackedOps
+from regard.fast.training.packed.ops import FeedForwardFunction, LinearFunction, PackedOps
 from regard.special_tokens import PAD
 
 MAX_PROGRAMS = 1024  # programs that share sums over rows: a few per multiprocessor
@@ -42,46 +43,38 @@ def column_sums(x: Tensor, activations: Tensor | None = None) -> Tensor:
     return partial_sums.sum(0)
 
 
-class LinearFunction(Function):
-    """x Wᵀ + b."""
+class TritonGemm(Gemm):
+    """Products of PyTorch; gradients of weights and biases are fp32."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Compute in the dtype of x."""
-        W = weight.to(x.dtype)
-        ctx.save_for_backward(x, W)
-        ctx.has_bias = bias is not None
-        return x @ W.t() if bias is None else torch.addmm(bias.to(x.dtype), x, W.t())
+    def linear_relu(self, a: Tensor, b: Tensor, bias: Tensor) -> Tensor:
+        """See `Gemm`; one kernel of cuBLAS."""
+        return torch._addmm_activation(bias, a, b)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute gradients of weights in fp32."""
-        x, W = ctx.saved_tensors
-        dy = dy.contiguous()
-        return dy @ W, weight_gradient(dy, x), column_sums(dy) if ctx.has_bias else None
+    def weight_grad(self, dy: Tensor, x: Tensor) -> Tensor:
+        """See `Gemm`."""
+        return weight_gradient(dy, x)
+
+    def linear_grads(self, dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Gemm`."""
+        return weight_gradient(dy, x), column_sums(dy)
+
+    def linear_relu_grads(self, dh: Tensor, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Gemm`; the backward pass of ReLU and the gradient of the bias are one kernel."""
+        bias_grad = column_sums(dh, h)
+        return weight_gradient(dh, x), bias_grad
 
 
-class FeedForwardFunction(Function):
-    """max(0, x W_1 + b_1) W_2."""
+TRITON_GEMM = TritonGemm()
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
-        """Save the hidden layer after ReLU, which says what passed."""
-        V_1, V_2 = W_1.to(x.dtype), W_2.to(x.dtype)
-        h = torch._addmm_activation(b_1.to(x.dtype), x, V_1.t())
-        ctx.save_for_backward(x, h, V_1, V_2)
-        return h @ V_2.t()
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, ...]:
-        """Compute the backward pass of ReLU and the gradient of b_1 in one pass."""
-        x, h, V_1, V_2 = ctx.saved_tensors
-        dy = dy.contiguous()
-        dh = dy @ V_2
-        db_1 = column_sums(dh, h)
-        return dh @ V_1, weight_gradient(dh, x), db_1, weight_gradient(dy, h)
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute x Wᵀ + b, or x Wᵀ."""
+    return LinearFunction.apply(x, weight, bias, TRITON_GEMM)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
+    """Compute max(0, x W_1 + b_1) W_2."""
+    return FeedForwardFunction.apply(x, W_1, b_1, W_2, TRITON_GEMM)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class AddNormFunction(Function):
@@ -195,8 +188,6 @@ def _launch_attention(
     )  # fmt: skip
 
 
-linear: Callable[..., Tensor] = LinearFunction.apply
-feed_forward: Callable[..., Tensor] = FeedForwardFunction.apply
 add_norm: Callable[..., tuple[Tensor, Tensor]] = AddNormFunction.apply
 
 
