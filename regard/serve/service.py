@@ -21,7 +21,7 @@ from regard.serve.file_store import FileStore
 from regard.serve.http.errors import HTTPError, OverloadedError
 from regard.serve.http.request import count_characters, count_texts, read_parameters
 from regard.serve.http.schemas import P, Parameters, validate
-from regard.serve.language import (
+from regard.serve.language_detection import (
     AUTO,
     Detection,
     LanguageDetector,

@@ -13,7 +13,7 @@ from support.server import ask_in_process
 
 from regard.runs import Run
 from regard.serve.http.errors import HTTPError
-from regard.serve.language import URL_SEARCH_SIZE, Detection, LanguageDetector, has_letters
+from regard.serve.language_detection import URL_SEARCH_SIZE, Detection, LanguageDetector, has_letters
 from regard.serve.service import Service
 from regard.serve.settings import Settings
 from regard.tokenizers.urls import remove_urls
@@ -47,13 +47,16 @@ def test_text_has_words_if_a_letter_is_left_without_its_addresses(text: str) -> 
     expected = any(map(str.isalpha, remove_urls(text)))
     assert has_letters(text) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.serve.language.WINDOW", 2)
+        patch.setattr("regard.serve.language_detection.WINDOW", 2)
         assert has_letters(text) == expected
 
 
 def test_only_the_beginning_of_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    monkeypatch.setattr("regard.serve.language.remove_urls", lambda text: read.append(text) or remove_urls(text))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(
+        "regard.serve.language_detection.remove_urls",
+        lambda text: read.append(text) or remove_urls(text),  # type: ignore[func-returns-value]
+    )
     assert LanguageDetector(["de", "en"])("12 www.x.org " * 5000 + GERMAN * 20_000)[0].language == "de"
     assert max(map(len, read)) == URL_SEARCH_SIZE
     assert sum(map(len, read)) < 10 * URL_SEARCH_SIZE, "of more than a million letters"

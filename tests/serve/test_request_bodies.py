@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 from support.server import TIMEOUT, ask_in_process, serve_in_thread
 
 from regard.runs import Run
-from regard.serve import language
+from regard.serve import language_detection
 from regard.serve.access.api_keys import ApiKeyStore
 from regard.serve.http import request as http_request
 from regard.serve.http.errors import HTTPError
@@ -93,7 +93,7 @@ def test_detecting_the_language_of_a_long_text_does_not_block_other_requests(
     fluent_run: Run, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(remove_urls)
-    monkeypatch.setattr(language, "remove_urls", gate)
+    monkeypatch.setattr(language_detection, "remove_urls", gate)
     texts = ["1 " * 1000, "the old house"]
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:

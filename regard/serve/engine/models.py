@@ -23,7 +23,7 @@ from regard.serve.engine.batching import ContinuousBatcher
 from regard.serve.engine.thread_pool import pause_between
 from regard.serve.engine.workers import BatchKey, LocalDecoder, WorkerPool, run_decoder_process
 from regard.serve.http.errors import HTTPError
-from regard.serve.language import internal_code
+from regard.serve.language_detection import internal_code
 from regard.serve.settings import Settings
 from regard.tasks import get_task
 from regard.tasks.base import Prediction, Predictor

@@ -21,7 +21,7 @@ from regard.serve.engine.documents import Document
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import describe_request
-from regard.serve.language import AUTO, Detection, public_code
+from regard.serve.language_detection import AUTO, Detection, public_code
 from regard.serve.service import Client, Service
 from regard.translate import Options
 from regard.translate.translation import describe_problems

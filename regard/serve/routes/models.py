@@ -21,7 +21,7 @@ from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError, OverloadedError
 from regard.serve.http.request import replace_surrogates
 from regard.serve.http.schemas import describe_errors, describe_request, encode_json, round_weights
-from regard.serve.language import AUTO, name_language
+from regard.serve.language_detection import AUTO, name_language
 from regard.serve.service import Service
 from regard.special_tokens import EOS
 from regard.tasks.base import Prediction
