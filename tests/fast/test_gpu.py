@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -1072,3 +1073,66 @@ def test_attention_uses_other_kernels_where_a_tile_does_not_fit(
             tried.cache_clear()
     assert set(launched) <= {1, 12, 16, 32, 40, 60, 64}
     assert max(launched, default=0) <= limit
+
+
+SHARED_MEMORY_KIB = {75: 64, 86: 99, 89: 99}  # of a block: T4 and RTX 20; A10 and RTX 30; L4 and RTX 40
+UNSUPPORTED_DTYPES = {75: {"*bf16"}, 86: set(), 89: set()}
+
+
+@pytest.fixture(scope="module")
+def launched_kernels() -> list[tuple[str, Any]]:
+    """Train and search with models of usual sizes; return name and compiled form of each Triton kernel."""
+    triton: Any = pytest.importorskip("triton")
+    from regard.fast.kernels.triton import cross_entropy, decoding, packed_transformer, rnn
+
+    names = {**vars(cross_entropy), **vars(decoding), **vars(packed_transformer), **vars(rnn)}
+    kernels = {kernel.__name__: kernel for kernel in names.values() if isinstance(kernel, triton.JITFunction)}
+    for kernel in kernels.values():
+        kernel.device_caches.clear()  # what other tests launched
+    for config in ("vaswani2017-base", "luong2015-global", "luong2015-local-p"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            torch.manual_seed(0)
+            model: Any = build(config, 5000, 5000)
+            model.criterion = CrossEntropy(label_smoothing=0.1, r_drop=1.0 if dtype == torch.float32 else 0.0)
+            accelerate(model).cuda()
+            with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+                for longest in (12, 60, 120):
+                    batch = make_batch([longest, 3], [longest, 5], vocabulary=5000)
+                    model.train().loss_sum(*(tensor.cuda() for tensor in batch)).backward()
+                for lengths, beam in (((7,), 1), ((9, 5, 12) * 20, 4)):
+                    source, sizes = (each.cuda() for each in make_sources(*lengths))
+                    search(model.eval(), source, sizes, beam=beam, max_length=8)
+    return [
+        (name, compiled)
+        for name, kernel in kernels.items()
+        for variants, *_ in kernel.device_caches.values()
+        for compiled in variants.values()
+    ]
+
+
+@pytest.mark.parametrize("capability", SHARED_MEMORY_KIB)
+def test_triton_kernels_compile_for_smaller_gpus_and_fit_their_shared_memory(
+    capability: int, launched_kernels: list[tuple[str, Any]]
+) -> None:
+    """A tile of varlen attention may need more: each is tried before it is used."""
+    triton: Any = pytest.importorskip("triton")
+
+    def compile_kernel(name: str, launched: Any) -> tuple[str, int]:
+        options = {option: getattr(launched.metadata, option) for option in ("num_warps", "num_stages")}
+        target = triton.backends.compiler.GPUTarget("cuda", capability, 32)
+        compiled = triton.compile(launched.src, target, options)
+        assert "cubin" in compiled.asm
+        return name, compiled.metadata.shared
+
+    supported = [
+        (name, launched)
+        for name, launched in launched_kernels
+        if not UNSUPPORTED_DTYPES[capability] & {*launched.src.signature.values()}
+    ]
+    with ThreadPoolExecutor() as pool:
+        sizes = list(pool.map(compile_kernel, *zip(*supported, strict=True)))
+    too_large = {name for name, size in sizes if size > SHARED_MEMORY_KIB[capability] * 1024}
+    assert too_large <= {"attention_varlen_fwd", "attention_varlen_bwd"}
+    names = {name for name, _ in sizes}
+    assert {"add_norm_bwd", "attention_varlen_bwd", "cross_entropy_kernel", "attention_bwd", "center_bwd"} <= names
+    assert {"beam_update", "output_topk", "logits_topk", "self_attention_step", "lstm_step", "lstm_gates"} <= names
