@@ -16,6 +16,7 @@ import yaml
 
 from regard.config import Count, Fraction, NonNegativeFloat, NonNegativeInt, Range, parse_settings
 from regard.errors import UserError, format_suggestion, short_repr, to_single_line
+from regard.paths import read_package_yaml
 
 RECIPES_FOLDER = Path(__file__).parent
 SECTIONS_FOLDER = RECIPES_FOLDER / "_sections"  # parts of recipes, for `base:`
@@ -54,7 +55,7 @@ def list_recipes() -> list[str]:
 
 
 def _list_names(folder: Path) -> list[str]:
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+    return sorted(path.stem for path in folder.glob("[!_]*.yaml"))
 
 
 def describe_recipe(name: str) -> str:
@@ -259,33 +260,17 @@ def parse_override(argument: str) -> tuple[str, Any]:
         return key.strip(), value
 
 
-AUTO_KEYS = (
-    "model.size",
-    "model.layers",
-    "model.heads",
-    "model.dropout",
-    "text.vocabulary",
-    "training.batch_tokens",
-    "training.learning_rate",
-)
-AUTO_SIZES: dict[float, tuple[float, ...]] = {  # number of pairs -> values of `AUTO_KEYS` for corpora with fewer
-    10_000: (128, 3, 4, 0.3, 2_000, 3_000, 0.002),
-    50_000: (256, 4, 4, 0.3, 6_000, 9_000, 0.002),
-    200_000: (256, 5, 4, 0.3, 10_000, 9_000, 0.0015),
-    1_000_000: (512, 6, 8, 0.2, 16_000, 12_000, 0.001),
-    math.inf: (512, 6, 8, 0.1, 32_000, 16_000, 0.001),
-}
+AUTO_SIZES: dict[float, Recipe] = read_package_yaml("regard.recipes", "_auto_sizes.yaml")
 DEFAULT_PAIRS = 100_000  # if the size of the corpus is unknown
 
 
 def resolve_auto_sizes(recipe: Mapping[str, Any], pairs: int = DEFAULT_PAIRS) -> Recipe:
     """Return the recipe with each `auto` replaced by a value for a corpus of `pairs` pairs."""
-    values = next(values for max_pairs, values in AUTO_SIZES.items() if pairs < max_pairs)
+    sizes = next(sizes for max_pairs, sizes in AUTO_SIZES.items() if pairs < max_pairs)
     changes: dict[str, Any] = {}
-    for key, value in zip(AUTO_KEYS, values, strict=True):
-        section, name = key.split(".")
-        if recipe.get(section, {}).get(name) == "auto":
-            changes[key] = value
+    for section, values in sizes.items():
+        is_auto = [name for name in values if recipe.get(section, {}).get(name) == "auto"]
+        changes |= {f"{section}.{name}": values[name] for name in is_auto}
     if "embedding" in recipe.get("model", {}):
         changes["model.embedding"] = recipe["model"]["embedding"]  # it stays, though the size changes
     return override(recipe, changes)

@@ -20,7 +20,6 @@ from regard.errors import UserError
 from regard.models.losses import CrossEntropy
 from regard.models.registry import MODELS
 from regard.recipes.recipe import (
-    AUTO_KEYS,
     AUTO_SIZES,
     RECIPES_FOLDER,
     SECTIONS_FOLDER,
@@ -397,9 +396,10 @@ def test_sizes_grow_and_dropout_falls_with_the_corpus() -> None:
 
 def test_sizes_change_at_the_rows_of_the_table() -> None:
     for (pairs, values), (_, following) in pairwise(AUTO_SIZES.items()):
-        for key, below, at_it in zip(AUTO_KEYS, values, following, strict=True):
-            assert value_at(resolve_auto_sizes(read_recipe("default"), int(pairs) - 1), key) == below
-            assert value_at(resolve_auto_sizes(read_recipe("default"), int(pairs)), key) == at_it
+        below, at_it = (resolve_auto_sizes(read_recipe("default"), int(pairs) - offset) for offset in (1, 0))
+        for section in values:
+            assert {key: below[section][key] for key in values[section]} == values[section]
+            assert {key: at_it[section][key] for key in following[section]} == following[section]
 
 
 def test_sizing_keeps_given_values() -> None:
