@@ -41,14 +41,12 @@ class Alignment(Protocol):
             Positions (B, T, 2D+1), or None for the whole sentence.
             A prior (B, T, 2D+1), (T, S) or (B, T, S), or None.
         """
-        ...
 
     def weigh(self, scores: Tensor, mask: Tensor, prior: Tensor | None) -> Tensor | HardSample:
         """Return the weights of scores (B, T, S) or (B, T, 2D+1).
 
         Without a window the mask broadcasts over T.
         """
-        ...
 
 
 class Global(nn.Module):

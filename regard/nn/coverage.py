@@ -23,15 +23,12 @@ class Coverage(Protocol):
 
     def start(self, keys: Tensor) -> CoverageState:
         """Return zero coverage for keys (B, S, K)."""
-        ...
 
     def key_bias(self, amount: Tensor) -> Tensor:
         """Return V_a C, to be added to the projected keys: (…, C) → (…, ·)."""
-        ...
 
     def update(self, state: CoverageState, weights: Tensor, query: Tensor) -> CoverageState:
         """Return the coverage after a query (B, Q) has attended with weights (B, S)."""
-        ...
 
 
 class LinguisticCoverage(nn.Module):

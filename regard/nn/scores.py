@@ -25,11 +25,9 @@ class Score(Protocol):
 
     def project(self, keys: Tensor) -> Tensor:
         """Project keys (B, S, K) to (B, S, ·)."""
-        ...
 
     def __call__(self, query: Tensor, projected: Tensor, positions: Tensor | None) -> Tensor:
         """Return scores (B, T, S), or (B, T, 2D+1) in a window, of queries (B, T, Q)."""
-        ...
 
 
 def batched_dot(query: Tensor, keys: Tensor) -> Tensor:

@@ -33,7 +33,6 @@ class Constraint(Protocol):
 
         `sentence` (R,) is the index in the batch of the source that each row belongs to.
         """
-        ...
 
 
 class MinLength:

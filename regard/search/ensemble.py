@@ -24,11 +24,9 @@ class SearchModel(Protocol):
     @property
     def decoder(self) -> Any:
         """The decoder."""
-        ...
 
     def encode(self, source: Tensor, lengths: Tensor, /) -> Any:
         """Encode sources (B, S) with lengths (B,) for `decoder.start`."""
-        ...
 
 
 class Ensemble:
