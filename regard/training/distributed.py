@@ -232,11 +232,6 @@ def describe_arithmetic(settings: TrainingSettings, device: torch.device) -> dic
     }
 
 
-def build_grad_scaler(settings: TrainingSettings, device: torch.device) -> torch.amp.GradScaler:
-    """Return the gradient scaler, which is active for fp16 only."""
-    return torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
-
-
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seed PyTorch's random generators of the CPU and of the device; those of other GPUs do not change."""
     torch.default_generator.manual_seed(seed)

@@ -25,7 +25,6 @@ from regard.training.distributed import (
     DistributedContext,
     ModelWithLoss,
     build_autocast,
-    build_grad_scaler,
     gather_full_tensor,
     seed_generators,
     wrap_ddp,
@@ -50,14 +49,6 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
     return makers[settings.optimizer]()
 
 
-_Schedule = Callable[[TrainingSettings, int, float], float]
-
-
-def _constant(settings: TrainingSettings, step: int, epoch: float) -> float:
-    """Return 1: the learning rate does not change."""
-    return 1.0
-
-
 def _inverse_sqrt(settings: TrainingSettings, step: int, epoch: float) -> float:
     """Return √(warmup / step) after the warm-up: Vaswani 2017, eq. 3, with the peak as the learning rate."""
     return math.sqrt(max(1, settings.warmup) / max(step, settings.warmup, 1))
@@ -80,8 +71,8 @@ def _cosine(settings: TrainingSettings, step: int, epoch: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
 
 
-_SCHEDULES: dict[str, _Schedule] = {
-    "constant": _constant,
+_SCHEDULES: dict[str, Callable[[TrainingSettings, int, float], float]] = {
+    "constant": lambda settings, step, epoch: 1.0,
     "inverse-sqrt": _inverse_sqrt,
     "halving": _halving,
     "cosine": _cosine,
@@ -153,7 +144,7 @@ class GradientAccumulator:
         self.settings = settings
         self.device = device
         self.distributed = distributed
-        self.scaler = build_grad_scaler(settings, device)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
         self.is_sharded = settings.shard and distributed.world_size > 1
         self.ddp_model = None if self.is_sharded else wrap_ddp(model_with_loss, distributed, device)
 
