@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from ctypes import addressof
 from typing import Any, NamedTuple
 
 import torch
@@ -11,122 +12,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.fast.kernels import build
-from regard.fast.kernels.build import FLOAT, INT, LONG, POINTER
 from regard.fast.selftest import check_products
 from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, TransformerDecoder, TransformerEncoder
 from regard.nn import MultiHeadAttention
 
-
-def _fields(*groups: tuple[Any, str]) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of a struct, given types and the names of the fields of each type."""
-    return tuple((name, kind) for kind, names in groups for name in names.split())
-
-
-class LinearStruct(ctypes.Structure):
-    """y = W x + b, with W in int8."""
-
-    _fields_ = _fields((POINTER, "panels scales bias sums"), (LONG, "in_features out_features"))
-
-
-class LayerNormStruct(ctypes.Structure):
-    """A layer norm."""
-
-    _fields_ = _fields((POINTER, "weight bias"), (FLOAT, "epsilon"))
-
-
-class LayerStruct(ctypes.Structure):
-    """A layer; one of an encoder has no cross-attention."""
-
-    _fields_ = _fields(
-        (LayerNormStruct, "around_attention around_cross around_feedforward"),
-        (LinearStruct, "attention attention_out cross cross_out inner outer"),
-    )
-
-
-class StackStruct(ctypes.Structure):
-    """The layers of an encoder or decoder."""
-
-    _fields_ = _fields((POINTER, "layers"), (LONG, "count size heads feedforward"), (INT, "post"), (POINTER, "last"))
-
-
-class EmbeddingStruct(ctypes.Structure):
-    """Word embeddings, their scale, and positions."""
-
-    _fields_ = _fields((POINTER, "words positions"), (LONG, "count"), (FLOAT, "scale"))
-
-
-class DecodeBatchStruct(ctypes.Structure):
-    """The rows of a step, their sources and KV cache."""
-
-    _fields_ = _fields(
-        (LONG, "rows num_active"),
-        (POINTER, "row_ids"),
-        (LONG, "sources source_length"),
-        (POINTER, "source_kv mask"),
-        (LONG, "groups slots positions num_written"),
-        (POINTER, "kv_cache table"),
-    )
-
-
-class AlignmentSourceStruct(ctypes.Structure):
-    """Layer and head whose cross-attention is returned."""
-
-    _fields_ = _fields((LONG, "layer head"))
-
-
-class SearchLimitsStruct(ctypes.Structure):
-    """Length limits and forbidden tokens."""
-
-    _fields_ = _fields(
-        (LONG, "min_length"),
-        (POINTER, "max_lengths"),
-        (ctypes.c_int64, "eos"),
-        (POINTER, "forbidden"),
-        (LONG, "num_forbidden"),
-        (POINTER, "token_ids"),
-    )
-
-
-class ActiveRowsStruct(ctypes.Structure):
-    """Open hypotheses of a greedy search."""
-
-    _fields_ = _fields((POINTER, "row_ids tokens positions log_probs done"))
-
-
-class StepOutputStruct(ctypes.Structure):
-    """Output of some steps."""
-
-    _fields_ = _fields((POINTER, "tokens log_probs attention logits"))
-
-
-class QuantizedRowsStruct(ctypes.Structure):
-    """Activations in int8."""
-
-    _fields_ = _fields((POINTER, "panels scales"))
-
-
-STACK_POINTER, BATCH_POINTER, EMBEDDING_POINTER, LINEAR_POINTER = map(
-    ctypes.POINTER, (StackStruct, DecodeBatchStruct, EmbeddingStruct, LinearStruct)
-)
-DECODER_ARGUMENTS = [STACK_POINTER, BATCH_POINTER, EMBEDDING_POINTER, LINEAR_POINTER, AlignmentSourceStruct]
-ENCODER_ARGUMENTS = [POINTER, POINTER, LONG, LONG, POINTER, LONG, LONG, POINTER, POINTER]
-SEARCH_POINTERS = map(ctypes.POINTER, (SearchLimitsStruct, ActiveRowsStruct, StepOutputStruct))
-SIGNATURES: build.Signatures = {
-    "int8_panel_width": (LONG, []),
-    "int8_panel_bytes": (LONG, [LONG, LONG]),
-    "int8_quantize": (None, [POINTER, LONG, LONG, QuantizedRowsStruct]),
-    "int8_gemm": (None, [QuantizedRowsStruct, LINEAR_POINTER, LONG, POINTER, INT]),
-    "int8_encode_workspace": (LONG, [STACK_POINTER, LONG]),
-    "int8_encode": (INT, [STACK_POINTER, EMBEDDING_POINTER, *ENCODER_ARGUMENTS]),
-    "int8_step_workspace": (LONG, [STACK_POINTER, BATCH_POINTER, LONG]),
-    "int8_step": (INT, [*DECODER_ARGUMENTS, *[POINTER] * 5]),
-    "int8_greedy": (None, [*DECODER_ARGUMENTS, *SEARCH_POINTERS, LONG, POINTER]),
-}
+FOLDER = build.SOURCES / "int8"
+STRUCTS = build.read_api(FOLDER)[0]
 
 
 def load_kernels(*flags: str) -> ctypes.CDLL:
     """Load the C kernels with additional compiler flags, or raise a `KernelUnavailableError`."""
-    return build.load_library(build.SOURCES / "int8", SIGNATURES, flags=flags)
+    return build.load_library(FOLDER, flags=flags)
 
 
 GROUP, MIN_SCALE = 4, 1e-30  # as in `int8.h`
@@ -165,7 +61,7 @@ class WeightArena:
         self.objects.append(x)
         return x.data_ptr()
 
-    def product(self, matrix: QuantizedMatrix) -> LinearStruct:
+    def product(self, matrix: QuantizedMatrix) -> ctypes.Structure:
         """A matrix in panels."""
         out, in_features = matrix.rows.shape
         row_padding, column_padding = -out % self.panel_width, -in_features % GROUP
@@ -173,27 +69,27 @@ class WeightArena:
         panels = groups.view(-1, self.panel_width, groups.shape[1]).transpose(1, 2)
         sums = matrix.rows.sum(1, dtype=torch.int32)
         numbers = (F.pad(part, (0, row_padding)) for part in (matrix.scales, matrix.bias, sums))
-        return LinearStruct(self.pin(panels), *map(self.pin, numbers), in_features, out)
+        return STRUCTS["LinearLayer"](self.pin(panels), *map(self.pin, numbers), in_features, out)
 
-    def linear(self, layer: nn.Linear) -> LinearStruct:
+    def linear(self, layer: nn.Linear) -> ctypes.Structure:
         """Return a layer."""
         return self.product(quantize_matrix(layer.weight, layer.bias))
 
-    def _projection(self, attention: MultiHeadAttention, first: int, last: int) -> LinearStruct:
+    def _projection(self, attention: MultiHeadAttention, first: int, last: int) -> ctypes.Structure:
         some = slice(first * attention.size, last * attention.size)
         return self.product(quantize_matrix(attention.in_proj_weight[some], attention.in_proj_bias[some]))
 
-    def norm(self, norm: nn.Module) -> LayerNormStruct:
+    def norm(self, norm: nn.Module) -> ctypes.Structure:
         """Return a layer norm."""
         assert isinstance(norm, nn.LayerNorm)
-        return LayerNormStruct(self.pin(norm.weight), self.pin(norm.bias), norm.eps)
+        return STRUCTS["LayerNorm"](self.pin(norm.weight), self.pin(norm.bias), norm.eps)
 
-    def layer(self, layer: EncoderLayer | DecoderLayer) -> LayerStruct:
+    def layer(self, layer: EncoderLayer | DecoderLayer) -> ctypes.Structure:
         """Return a layer; that of a decoder has cross-attention."""
         inner, _, outer = layer.feedforward
         assert isinstance(inner, nn.Linear)
         assert isinstance(outer, nn.Linear)
-        made = LayerStruct(
+        made = STRUCTS["Layer"](
             around_attention=self.norm(layer.around_attention.norm),
             around_feedforward=self.norm(layer.around_feedforward.norm),
             attention=self._projection(layer.attention, 0, 3),
@@ -207,24 +103,24 @@ class WeightArena:
             made.cross_out = self.linear(layer.cross_attention.out_proj)
         return made
 
-    def stack(self, part: TransformerEncoder | TransformerDecoder) -> StackStruct:
+    def stack(self, part: TransformerEncoder | TransformerDecoder) -> ctypes.Structure:
         """Return the uniform layers of an encoder or decoder, and the final norm if there is one."""
         layers: list[Any] = list(part.layers)
         made, first = list(map(self.layer, layers)), layers[0]
-        end = self.array(LayerNormStruct, [self.norm(part.norm)]) if isinstance(part.norm, nn.LayerNorm) else None
+        end = addressof(self.array([self.norm(part.norm)])) if isinstance(part.norm, nn.LayerNorm) else None
         post, widest = not first.around_attention.is_pre_norm, max(layer.inner.out_features for layer in made)
         size, heads = first.attention.size, first.attention.heads
-        return StackStruct(self.array(LayerStruct, made), len(made), size, heads, widest, post, end)
+        return STRUCTS["Stack"](addressof(self.array(made)), len(made), size, heads, widest, post, end)
 
-    def memory(self, layers: Sequence[DecoderLayer]) -> int:
-        """Return the address of the key and value projections of all decoder layers."""
-        return self.array(LinearStruct, [self._projection(layer.cross_attention, 1, 3) for layer in layers])
+    def memory(self, layers: Sequence[DecoderLayer]) -> ctypes.Array[Any]:
+        """Return the key and value projections of all decoder layers."""
+        return self.array([self._projection(layer.cross_attention, 1, 3) for layer in layers])
 
-    def array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
-        """Return the address of an array of structs."""
-        made = (kind * len(items))(*items)
+    def array(self, items: Sequence[ctypes.Structure]) -> ctypes.Array[Any]:
+        """Return an array of structs."""
+        made = (type(items[0]) * len(items))(*items)
         self.objects.append(made)
-        return ctypes.addressof(made)
+        return made
 
 
 SELFTEST_SHAPE = 32, 256, 1024  # of the compared products
@@ -243,7 +139,7 @@ class Int8Linear:
         x, (rows, in_features), out_features = x.contiguous(), x.shape, self.product.out_features
         panels = torch.empty(self.kernels.int8_panel_bytes(rows, in_features), dtype=torch.uint8)
         scales, y = torch.empty(rows, dtype=torch.float32), torch.empty(rows, out_features, dtype=torch.float32)
-        quantized = QuantizedRowsStruct(panels.data_ptr(), scales.data_ptr())
+        quantized = STRUCTS["QuantizedRows"](panels.data_ptr(), scales.data_ptr())
         self.kernels.int8_quantize(x.data_ptr(), rows, in_features, quantized)
         self.kernels.int8_gemm(quantized, self.product, rows, y.data_ptr(), relu)
         return y

@@ -6,13 +6,15 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +31,40 @@ CPUINFO_KEYS = {
 }
 PASSED = "approved"
 COMPILER_TIMEOUT = 60  # per compiler call
-LONG, INT, FLOAT, POINTER = ctypes.c_long, ctypes.c_int, ctypes.c_float, ctypes.c_void_p
-Signatures = Mapping[str, tuple[Any, Sequence[Any]]]  # return type and argument types of each function
+POINTER = ctypes.c_void_p
+INTEGERS = {"int": ctypes.c_int, "long": ctypes.c_long, "int64_t": ctypes.c_int64}
+C_TYPES: dict[str, Any] = {"void": None, "float": ctypes.c_float, **INTEGERS}
+Signatures = dict[str, tuple[Any, list[Any]]]  # return type and argument types of each function
 
 
 class KernelUnavailableError(Exception):
     """C kernels cannot be used here; the message says why."""
 
 
-def load_library(
-    folder: Path, signatures: Signatures, *, threaded: bool = False, flags: Sequence[str] = ()
-) -> ctypes.CDLL:
+@cache
+def read_api(folder: Path) -> tuple[dict[str, type[ctypes.Structure]], Signatures]:
+    """Return the structs and functions that the `api.h` of a source folder declares.
+
+    Pointers are addresses, except for parameters that point to structs.
+    """
+    text = re.sub(r"/\*.*?\*/", "", (folder / "api.h").read_text(encoding="utf-8"), flags=re.DOTALL)
+    types = dict(C_TYPES)
+    for body, name in re.findall(r"typedef struct \{(.*?)\} (\w+);", text, re.DOTALL):
+        groups = re.findall(r"(?:const )?(\w+) ([^;]+);", body)
+        declared = [(kind, field.strip()) for kind, fields in groups for field in fields.split(",")]
+        fields = [(field.strip("*"), POINTER if field.startswith("*") else types[kind]) for kind, field in declared]
+        types[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+    structs = {name: types[name] for name in types.keys() - C_TYPES.keys()}
+    pointers = {name: ctypes.POINTER(struct) for name, struct in structs.items()}
+    signatures: Signatures = {}
+    for result, name, parameters in re.findall(r"^(\w+) (\w+)\(([^)]*)\);", text, re.MULTILINE):
+        kinds = re.findall(r"(\w+) (\*?)\w+(?:,|$)", parameters)
+        takes = [pointers.get(kind, POINTER) if star else types[kind] for kind, star in kinds]
+        signatures[name] = C_TYPES[result], takes
+    return structs, signatures
+
+
+def load_library(folder: Path, *, threaded: bool = False, flags: Sequence[str] = ()) -> ctypes.CDLL:
     """Load the kernels of a source folder, and compile them if they are not cached."""
     if sys.platform == "win32":  # its `long` has 32 bits, and its compilers have other options
         raise KernelUnavailableError("there are no C kernels for Windows; they run in WSL 2")
@@ -51,7 +76,7 @@ def load_library(
         found = ctypes.CDLL(str(path))
     except OSError as error:
         raise KernelUnavailableError(str(error)) from error
-    for name, (gives, takes) in signatures.items():
+    for name, (gives, takes) in read_api(folder)[1].items():
         function = getattr(found, name)
         function.restype, function.argtypes = gives, takes
     return found

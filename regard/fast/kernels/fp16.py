@@ -21,7 +21,7 @@ from torch import Tensor
 from regard.console import log_message
 from regard.fast.gemm import TORCH_GEMM, Gemm, has_contiguous_rows, to_contiguous_rows
 from regard.fast.kernels import build
-from regard.fast.kernels.build import FLOAT, INT, LONG, POINTER, KernelUnavailableError, require_selftest
+from regard.fast.kernels.build import KernelUnavailableError, require_selftest
 from regard.fast.selftest import check_products
 from regard.fast.training.step_ops import AttentionGrads, AttentionStep, InplaceStepOps, LSTMStep, apply_dropout
 
@@ -253,21 +253,6 @@ def as_matrix(x: Tensor) -> tuple[int, int]:
     return x.data_ptr(), x.stride(0)
 
 
-MATRIX = [POINTER, LONG]  # address and row stride
-SIGNATURES: build.Signatures = {
-    "fp16_pack": (FLOAT, [*MATRIX, INT, LONG, LONG, POINTER]),
-    "fp16_gemm": (None, [*MATRIX, INT, FLOAT, POINTER, FLOAT, LONG, LONG, LONG, *MATRIX, INT, POINTER, POINTER]),
-    "elementwise_cross_entropy": (None, [*MATRIX, LONG, LONG, POINTER, FLOAT, POINTER]),
-    "elementwise_lstm": (None, [*MATRIX * 4, LONG, LONG]),
-    "elementwise_lstm_backward": (None, [*MATRIX * 7, LONG, LONG]),
-    "elementwise_tanh": (None, [*MATRIX * 2, LONG, LONG]),
-    "elementwise_tanh_backward": (None, [*MATRIX * 4, LONG, LONG]),
-    "elementwise_weighted_sum": (None, [POINTER, *MATRIX, POINTER, *[LONG] * 4]),
-    "elementwise_attention": (None, [*MATRIX, POINTER, POINTER, POINTER, *MATRIX * 2, *[LONG] * 4]),
-    "elementwise_attention_backward": (None, [*MATRIX * 3, POINTER, POINTER, *MATRIX * 3, *[LONG] * 4]),
-}
-
-
 def load_kernels() -> ctypes.CDLL:
     """Load the C kernels, or raise a `KernelUnavailableError`."""
-    return build.load_library(build.SOURCES / "fp16", SIGNATURES, threaded=True)
+    return build.load_library(build.SOURCES / "fp16", threaded=True)

@@ -1,8 +1,6 @@
 /* Operations between two products, in one pass over cached data: cross-entropy, LSTM gates, attention, tanh. */
 
-#include "require_fp16.h"
-
-#include "../simd.h"
+#include "api.h"
 
 static inline vfloat sigmoid(vfloat x) { return 1 / (1 + vexp(-x)); }
 
@@ -16,7 +14,6 @@ static inline vfloat vtanh(vfloat x) {
 static inline vfloat sigmoid_slope(vfloat x) { return x - x * x; }
 static inline vfloat tanh_slope(vfloat x) { return 1 - x * x; }
 
-/* Label-smoothed −log p(y) of each row of logits; the logits are replaced by their gradients. */
 void elementwise_cross_entropy(float *logits, long stride, long rows, long words, const int64_t *targets,
                                float smoothing, float *losses) {
 #pragma omp parallel for schedule(static)
@@ -42,8 +39,6 @@ void elementwise_cross_entropy(float *logits, long stride, long rows, long words
   }
 }
 
-/* Compute c_t and h_t from the pre-activations of gates i, f, g, o (`size` each) and c_{t-1}. Gates are activated in
- * place. */
 void elementwise_lstm(float *gates, long gates_stride, const float *c, long c_stride, float *after, long after_stride,
                       float *h, long h_stride, long rows, long size) {
 #pragma omp parallel for schedule(static) if (rows * size > 2048)
@@ -63,8 +58,6 @@ void elementwise_lstm(float *gates, long gates_stride, const float *c, long c_st
     }
 }
 
-/* Gradients of the pre-activations, and of c_{t-1} in place of that of c_t, from those of h (from above and from step
-   t+1) and c_t. Gates are activated. */
 void elementwise_lstm_backward(const float *gates, long gates_stride, const float *c, long c_stride, const float *after,
                                long after_stride, const float *d_above, long above_stride, const float *d_h,
                                long h_stride, float *d_c, long d_c_stride, float *slopes, long slopes_stride, long rows,
@@ -88,7 +81,6 @@ void elementwise_lstm_backward(const float *gates, long gates_stride, const floa
     }
 }
 
-/* h̃ = tanh z. */
 void elementwise_tanh(const float *z, long z_stride, float *out, long out_stride, long rows, long size) {
 #pragma omp parallel for schedule(static) if (rows * size > 2048)
   for (long row = 0; row < rows; row++)
@@ -96,7 +88,6 @@ void elementwise_tanh(const float *z, long z_stride, float *out, long out_stride
       store_n(out + row * out_stride + at, vtanh(load_n(z + row * z_stride + at, size - at, 0)), size - at);
 }
 
-/* Gradient of z from those of h̃, from above and from step t+1. */
 void elementwise_tanh_backward(const float *d_above, long above_stride, const float *fed, long fed_stride,
                                const float *out, long out_stride, float *slopes, long slopes_stride, long rows,
                                long size) {
@@ -129,7 +120,6 @@ static inline void weighted_sum(const float *w, const float *x, long many, long 
   }
 }
 
-/* Attention of one query per row over its own keys and values: weights, 0 where masked, and context. */
 void elementwise_attention(const float *query, long query_stride, const float *keys, const float *values,
                            const uint8_t *mask, float *weights, long weights_stride, float *context,
                            long context_stride, long rows, long places, long size, long width) {
@@ -147,7 +137,6 @@ void elementwise_attention(const float *query, long query_stride, const float *k
   }
 }
 
-/* Gradients of scores and query (plus `d_query`) from those of context and weights. */
 void elementwise_attention_backward(const float *d_context, long context_stride, const float *d_weights,
                                     long d_weights_stride, const float *weights, long weights_stride, const float *keys,
                                     const float *values, const float *d_query, long query_stride, float *d_scores,
@@ -167,8 +156,6 @@ void elementwise_attention_backward(const float *d_context, long context_stride,
   }
 }
 
-/* y_s = Σ_t w_ts x_t of each sentence: weights (rows, steps, places), x and y (rows, ·, size), `stride` between vectors
- * of x. */
 void elementwise_weighted_sum(const float *weights, const float *x, long stride, float *y, long rows, long steps,
                               long places, long size) {
 #pragma omp parallel for schedule(static) if (rows * steps * places * size > 16384)

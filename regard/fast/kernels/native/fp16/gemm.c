@@ -5,9 +5,7 @@
    of A to between 8 and 16, and of B to between 4 and 8. A tile of C, 8 rows by 24 columns, is summed in fp16 over
    CHUNK steps at a time, which cannot overflow (256 · 16 · 8 < 65,504), and these sums are added in fp32. */
 
-#include "require_fp16.h"
-
-#include "../simd.h"
+#include "api.h"
 
 #include <float.h>
 
@@ -126,7 +124,6 @@ static void pack(const float *x, long stride, int dense, long count, long k, int
   }
 }
 
-/* Pack the columns of a right matrix, and return their scale. */
 float fp16_pack(const float *x, long stride, int dense, long count, long k, half *out) {
   float scale = dense ? find_scale(x, count, k, stride, RIGHT_DIGITS) : find_scale(x, k, count, stride, RIGHT_DIGITS);
 #pragma omp parallel if (count * k > 16384)
@@ -229,9 +226,6 @@ static void multiply(const half *a, const half *b, long m, long n, long k, float
   }
 }
 
-/* C = A B, or with `add` C + A B, of A with contiguous rows or columns, and of B in panels with scale `right_scale`.
-   Rows of C are contiguous, `stride` apart. `buffer` holds the panels of A; `sums` receives the sums of its rows if its
-   columns are contiguous. `max_abs` is an upper bound of |A|, or 0 if unknown. */
 void fp16_gemm(const float *x, long x_stride, int dense, float max_abs, const half *b, float right_scale, long m,
                long n, long k, float *c, long stride, int add, half *buffer, float *sums) {
   float scale =

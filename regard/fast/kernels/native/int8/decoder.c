@@ -6,19 +6,6 @@ static void axpy(float *x, const float *y, float by, long many) {
   for (long at = 0; at < many; at++) x[at] += by * y[at];
 }
 
-typedef struct { /* rows of a step: hypotheses of `sources` sources */
-  long rows; /* a step may be for `num_active` of them only, with indices `row_ids` unless NULL */
-  long num_active;
-  const int64_t *row_ids;
-  long sources, source_length;
-  const float *source_kv; /* (layers, sources, heads, source_length, 2 · d_k): keys and values */
-  const uint8_t *mask; /* (sources, source_length), True before False */
-  long groups, slots; /* rows of a group share a KV cache */
-  long positions, num_written; /* of the KV cache, in all and written */
-  float *kv_cache; /* (layers, groups, heads, positions, slots, 2 · d_k) */
-  const int64_t *table; /* (rows, num_written+1): slot of each position, or -1; NULL with one slot */
-} DecodeBatch;
-
 static inline long row_index(const DecodeBatch *batch, long row) { return batch->row_ids ? batch->row_ids[row] : row; }
 
 static inline long source_index(const DecodeBatch *batch, long row) {
@@ -94,10 +81,6 @@ static long max_scores(const DecodeBatch *batch, long last) {
   return last < batch->source_length ? batch->source_length : last + 1;
 }
 
-typedef struct { /* whose attention is returned: layer and head (-1: mean of all heads) */
-  long layer, head;
-} AlignmentSource;
-
 /* Run all layers: logits (num_active, out_features). `attention` (rows, source_length) is zero before. */
 static void forward(const Stack *stack, const DecodeBatch *batch, const LinearLayer *output, AlignmentSource from,
                     float *attention, float *logits, Scratch *scratch) {
@@ -123,12 +106,10 @@ static void forward(const Stack *stack, const DecodeBatch *batch, const LinearLa
   int8_gemm(scratch->bytes, output, rows, logits, 0);
 }
 
-/* Return the bytes of workspace for steps up to `last`. */
 long int8_step_workspace(const Stack *stack, const DecodeBatch *batch, long last) {
   return workspace_bytes(stack, batch->rows, max_scores(batch, last));
 }
 
-/* Take one step: log-probabilities (rows, out_features). Returns whether all token ids are valid. */
 int int8_step(const Stack *stack, const DecodeBatch *batch, const Embedding *embedding, const LinearLayer *output,
               AlignmentSource from, const int64_t *tokens, const int64_t *places, float *attention, float *log_probs,
               char *workspace) {
@@ -141,29 +122,6 @@ int int8_step(const Stack *stack, const DecodeBatch *batch, const Embedding *emb
   }
   return 1;
 }
-
-typedef struct { /* limits of a search */
-  long min_length;
-  const int64_t *max_lengths; /* of each row */
-  int64_t eos;
-  const int64_t *forbidden; /* tokens */
-  long num_forbidden;
-  const int64_t *token_ids; /* of the tokens if the vocabulary is restricted, or NULL */
-} SearchLimits;
-
-typedef struct { /* open hypotheses */
-  int64_t *row_ids, *tokens; /* (num_active,): their indices, and newest tokens */
-  int64_t *positions; /* (num_active,): buffer for the positions of the tokens */
-  float *log_probs; /* (rows,) */
-  int64_t *done; /* (rows,): last step of each */
-} ActiveRows;
-
-typedef struct { /* output of some steps */
-  int64_t *tokens; /* (steps, rows) */
-  float *log_probs; /* (steps, rows), cumulative */
-  float *attention; /* (steps, rows, source_length), or NULL */
-  float *logits; /* (rows, out_features), buffer */
-} StepOutput;
 
 /* Return the index of the largest allowed logit; any index if there are NaNs. */
 static long argmax_allowed(float *x, long many, const SearchLimits *search, int early) {
@@ -193,7 +151,6 @@ static void greedy_update(DecodeBatch *batch, const LinearLayer *output, const S
   batch->num_active = left;
 }
 
-/* Search greedily for some steps, or until all rows have ended. */
 void int8_greedy(const Stack *stack, DecodeBatch *batch, const Embedding *embedding, const LinearLayer *output,
                  AlignmentSource from, const SearchLimits *search, ActiveRows *active, const StepOutput *output_steps,
                  long steps, char *workspace) {

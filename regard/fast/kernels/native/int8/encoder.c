@@ -41,9 +41,6 @@ static void project(const float *projected, const int64_t *lengths, long sources
         interleave_kv(projected + place * 2 * size + at, size, head, pairs + place * 2 * head);
 }
 
-/* Encode sources of ids (sources, places); for each of `count` decoder layers, `memory` projects them to interleaved
-   keys and values (count, sources, heads, places, 2 · d_k). A few sources at a time, so that activations stay in the
-   cache. Returns whether all ids are valid. */
 int int8_encode(const Stack *stack, const Embedding *embedding, const int64_t *ids, const int64_t *lengths,
                 long sources, long places, const LinearLayer *memory, long count, long heads, float *pairs,
                 char *workspace) {
@@ -66,7 +63,6 @@ int int8_encode(const Stack *stack, const Embedding *embedding, const int64_t *i
   return 1;
 }
 
-/* Return the bytes of workspace of `int8_encode`. */
 long int8_encode_workspace(const Stack *stack, long places) {
   return workspace_bytes(stack, places > BLOCK ? places : BLOCK, places);
 }
