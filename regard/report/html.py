@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from regard.evaluate.translation_metrics import LengthGroup, bleu_by_length, choose_selection_metric
 from regard.models.hypothesis import Floats
+from regard.paths import read_package_yaml
 from regard.plot.attention_overlay import AttentionOverlay
 from regard.plot.charts import PredictedSeries, plot_predicted_series
 from regard.plot.heatmap import plot_heatmap, write_figure
@@ -32,30 +33,8 @@ from regard.tasks.base import DevExample, Prediction, Predictor
 from regard.translate import Translation, Translator
 from regard.translate.inspection import compute_attention_by_head
 
-TRAINING_CURVES = (
-    ("Training loss", "train", "loss"),
-    ("Dev perplexity", "dev", "perplexity"),
-    ("Dev BLEU", "dev", "bleu"),
-    ("Dev chrF", "dev", "chrf"),
-    ("Dev exact matches", "dev", "exact"),
-    ("Dev weight on what a word names", "dev", "on_object"),
-    ("Dev entropy of attention", "dev", "entropy"),
-    ("Dev accuracy", "dev", "accuracy"),
-    ("Dev F1", "dev", "f1"),
-    ("Dev macro-F1", "dev", "macro_f1"),
-    ("Dev RMSE", "dev", "rmse"),
-    ("Dev R²", "dev", "r2"),
-    ("Learning rate", "train", "learning_rate"),
-    ("Tokens a second", "train", "tokens_per_second"),
-)
-HEATMAP_CAPTION = "Rows are what the model wrote, columns what it read; the darker, the more weight."
-OVERLAY_CAPTION = (
-    "The image once for each word: the clearer a region, the higher its attention weight; the number is the maximum."
-)
-WORD_WEIGHTS_CAPTION = (
-    "The darker a word, the higher its attention weight; the number before a line is the weight of the whole line."
-)
-SERIES_CAPTION = "Some series of the dev set: the broad curve is the reference, the thin one the prediction."
+_TEXTS: dict[str, dict[str, str]] = read_package_yaml("regard.report", "texts.yaml")
+CAPTIONS = _TEXTS["captions"]
 MAX_CANDIDATES = 10
 SAMPLES = 5
 MAX_BLEU_SENTENCES = 200  # dev sentences translated for BLEU by length
@@ -83,10 +62,10 @@ def _write_prediction_report(run: Run, config: RunConfig, predictor: Predictor, 
     if any(series):
         for number, one in enumerate(series, 1):
             write_figure(plot_predicted_series(one), run.folder / "samples" / f"series-{number}.png")
-        heading, caption, sections = "Predictions", SERIES_CAPTION, list(map(format_series, series))
+        heading, caption, sections = "Predictions", CAPTIONS["series"], list(map(format_series, series))
     else:
         has_images = any(prediction.make_image_overlay() for prediction in predictions)
-        heading, caption = "Attention", OVERLAY_CAPTION if has_images else WORD_WEIGHTS_CAPTION
+        heading, caption = "Attention", CAPTIONS["overlay" if has_images else "word_weights"]
         sections = list(map(format_prediction, examples, predictions))
     return _write_html(run, format_run_page(run, _describe_best_checkpoint(run), sections, caption, heading=heading))
 
@@ -125,7 +104,7 @@ def write_translation_page(
 ) -> Path:
     """Write the report of a translation model, `groups` being BLEU by sentence length; return its path."""
     charts = format_length_chart(groups)
-    return _write_html(run, format_run_page(run, results, map(format_sample, samples), HEATMAP_CAPTION, charts))
+    return _write_html(run, format_run_page(run, results, map(format_sample, samples), CAPTIONS["heatmap"], charts))
 
 
 def _write_html(run: Run, html: str) -> Path:
@@ -262,7 +241,8 @@ FRAME, SERIES_FRAME = ChartFrame(), ChartFrame(width=860)
 def format_training_curves(metrics: Sequence[Mapping[str, Any]]) -> Markup:
     """Return a chart for each metric that was logged; NaN and inf are left out."""
     charts = []
-    for title, kind, key in TRAINING_CURVES:
+    for title, lines in _TEXTS["training_curves"].items():
+        kind, key = lines.split()
         known = (row for row in metrics if row["kind"] == kind and row.get(key) is not None)
         points = [(float(row["step"]), float(row[key])) for row in known]
         charts.append(format_curve(title, [point for point in points if math.isfinite(point[1])]))
