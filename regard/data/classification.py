@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset
+from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset
 from regard.data.readers.dispatch import find_format_suffix, open_rows
 from regard.data.readers.jsonl import iterate_json_lines
 from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines, iterate_tsv_rows, number_lines
@@ -224,17 +224,13 @@ class ClassificationVocabulary(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClassificationBatch(Batch):
-    """A batch of B right-padded texts; for hierarchical models each has up to N sentences."""
+class ClassificationBatch(SequenceBatch):
+    """A batch of B right-padded texts, (B, S); for hierarchical models each has up to N sentences, (B, N, S).
 
-    ids: Tensor  # (B, S) or (B, N, S)
-    lengths: Tensor  # (B,) or (B, N); 0 behind the last sentence
+    Their lengths are (B, N), and 0 behind the last sentence.
+    """
+
     labels: Tensor  # (B,)
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens without padding, for the training speed."""
-        return int(self.lengths.sum())
 
 
 class ClassificationDataset(TrainingDataset):

@@ -153,11 +153,22 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Seq2SeqBatch(Batch):
-    """B right-padded sentence pairs."""
+class SequenceBatch(Batch):
+    """B right-padded sequences."""
 
-    source: Tensor  # (B, S), ends with EOS
+    source: Tensor  # (B, S), ids or features
     lengths: Tensor  # (B,)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens, or time steps, without padding, for measuring training speed."""
+        return int(self.lengths.sum())
+
+
+@dataclass(frozen=True)
+class Seq2SeqBatch(SequenceBatch):
+    """B right-padded sentence pairs; sources end with EOS."""
+
     target_in: Tensor  # (B, T), begins with BOS
     target_out: Tensor  # (B, T), ends with EOS
     guide: Tensor | None = None  # (B, T, S), target attention weights for guided alignment; None without alignments

@@ -34,6 +34,10 @@ class MatchCounts(NamedTuple):
         """Harmonic mean of precision and recall, in percent."""
         return _percent(2 * self.correct, self.gold + self.predicted)
 
+    def to_dict(self) -> dict[str, float]:
+        """Return precision, recall and F1."""
+        return {"precision": self.precision, "recall": self.recall, "f1": self.f1}
+
 
 class ConfusionMatrix(NamedTuple):
     """Number of predictions by gold label and predicted label."""
@@ -114,16 +118,13 @@ def find_chunks(labels: Sequence[str]) -> list[Chunk]:
 
 def count_chunks(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> dict[str, MatchCounts]:
     """Count chunks by type, sorted; a chunk is correct if its type, start and end are."""
-    num_gold, num_predicted, num_correct = Counter[str](), Counter[str](), Counter[str]()
-    for gold_labels, predicted_labels in zip(gold, predicted, strict=True):
-        gold_chunks, predicted_chunks = find_chunks(gold_labels), find_chunks(predicted_labels)
-        num_gold.update(chunk.kind for chunk in gold_chunks)
-        num_predicted.update(chunk.kind for chunk in predicted_chunks)
-        num_correct.update(chunk.kind for chunk in set(gold_chunks) & set(predicted_chunks))
-    return {
-        kind: MatchCounts(num_gold[kind], num_predicted[kind], num_correct[kind])
-        for kind in sorted(num_gold | num_predicted)
-    }
+    counters = [Counter[str]() for _ in MatchCounts._fields]
+    for pair in zip(gold, predicted, strict=True):
+        in_gold, in_predicted = (set(find_chunks(labels)) for labels in pair)
+        for counter, chunks in zip(counters, (in_gold, in_predicted, in_gold & in_predicted), strict=True):
+            counter.update(chunk.kind for chunk in chunks)
+    kinds = sorted(set().union(*counters))
+    return {kind: MatchCounts(*(counter[kind] for counter in counters)) for kind in kinds}
 
 
 def sum_chunk_counts(counts: Iterable[MatchCounts]) -> MatchCounts:

@@ -27,7 +27,7 @@ from regard.data.dataset import Integers
 from regard.data.readers.text import Pair
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
-from regard.evaluate.label_metrics import ConfusionMatrix, MatchCounts
+from regard.evaluate.label_metrics import ConfusionMatrix
 from regard.models.base import log_probs
 from regard.models.classifier import ClassifierSettings
 from regard.models.hypothesis import Floats
@@ -198,10 +198,10 @@ class ClassificationPredictor(Predictor):
 
     def run_batch(self, batch: ClassificationBatch) -> list[_ClassifierOutput]:
         """Return label probabilities and attention weights of each text."""
-        logits, *attention = self.model(batch.ids, batch.lengths)
+        logits, *attention = self.model(batch.source, batch.lengths)
         no_weights = [None] * batch.num_rows
         weights = (no_weights if tensor is None else tensor.float().cpu().numpy() for tensor in attention)
-        columns = (tensor.cpu().numpy() for tensor in (log_probs(logits), batch.ids, batch.lengths))
+        columns = (tensor.cpu().numpy() for tensor in (log_probs(logits), batch.source, batch.lengths))
         return [_ClassifierOutput(*row) for row in zip(*columns, *weights, strict=True)]
 
     def _make_prediction(self, output: _ClassifierOutput) -> ClassificationPrediction:
@@ -226,11 +226,12 @@ class ClassificationPredictor(Predictor):
         labels, names = self.vocabulary.encode_labels(examples), self.vocabulary.labels.names
         log_probs_of_labels = [output.log_probs[label] for output, label in zip(outputs, labels, strict=True)]
         confusion = ConfusionMatrix.from_labels(labels, [int(output.log_probs.argmax()) for output in outputs])
+        matches = {id: confusion.count_matches(id) for id in confusion.labels}
         return {
             "accuracy": confusion.accuracy,
             "macro_f1": confusion.macro_f1,
             "loss": 0.0 - float(np.mean(log_probs_of_labels, dtype=np.float64)),
-            "labels": {names[id]: _describe_matches(confusion.count_matches(id)) for id in confusion.labels},
+            "labels": {names[id]: {"texts": counts.gold, **counts.to_dict()} for id, counts in matches.items()},
             "confusion": {
                 names[id]: {names[other]: count for other, count in row.items()}
                 for id, row in confusion.rows_by_gold_label.items()
@@ -242,10 +243,6 @@ class ClassificationPredictor(Predictor):
         prediction = self._make_prediction(output)
         chosen = prediction.to_text().replace("\t", " ")
         return ValidationSample({"text": example.text, "label": example.label, "chosen": chosen}, prediction.plot)
-
-
-def _describe_matches(counts: MatchCounts) -> dict[str, float]:
-    return {"texts": counts.gold, "precision": counts.precision, "recall": counts.recall, "f1": counts.f1}
 
 
 _MAX_LISTED_LABELS = 10  # more labels are not listed with their counts in the log
@@ -340,6 +337,5 @@ def _reads_sentences(kind: str) -> bool:
 
 def subsample_evenly(examples: Sequence[LabelledText], max_examples: int) -> list[LabelledText]:
     """Return at most `max_examples` examples, evenly spaced from the first to the last."""
-    if len(examples) <= max_examples:
-        return list(examples)
-    return [examples[index * len(examples) // max_examples] for index in range(max_examples)]
+    count = min(len(examples), max_examples)
+    return [examples[index * len(examples) // count] for index in range(count)]

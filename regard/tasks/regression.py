@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Count, convert_value
-from regard.data.dataset import Batch, Indices, TrainingDataset
+from regard.data.dataset import Indices, SequenceBatch, TrainingDataset
 from regard.data.readers.jsonl import parse_json_line
 from regard.data.readers.text import Pair
 from regard.data.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
@@ -79,10 +79,8 @@ class StandardScaler:
     def transform(self, table: Table) -> Table:
         """Return values with mean 0 and deviation 1, clipped to ±`MAX_DEVIATIONS`."""
         with np.errstate(over="ignore"):
-            scaled: Table = np.clip(
-                (table - np.array(self.mean)) / np.array(self.deviation), -MAX_DEVIATIONS, MAX_DEVIATIONS
-            )
-        return scaled
+            scaled: Table = (table - np.array(self.mean)) / np.array(self.deviation)
+        return np.clip(scaled, -MAX_DEVIATIONS, MAX_DEVIATIONS)
 
     def inverse_transform(self, table: Table) -> Table:
         """Return values in their original scale."""
@@ -129,22 +127,15 @@ class SeriesScalers:
 
 
 @dataclass(frozen=True)
-class RegressionBatch(Batch):
-    """A batch of B series, right-padded with zeros."""
+class RegressionBatch(SequenceBatch):
+    """A batch of B series, (B, S, I), right-padded with zeros."""
 
-    source: Tensor  # (B, S, I)
-    lengths: Tensor  # (B,)
     target: Tensor  # (B, S, O)
 
     @property
     def num_targets(self) -> int:
         """Number of target values, which the loss is averaged over."""
         return self.num_tokens * self.target.shape[2]
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of time steps without padding, for the training speed."""
-        return int(self.lengths.sum())
 
 
 class RegressionDataset(TrainingDataset):

@@ -13,7 +13,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.config import Count
-from regard.data.dataset import Batch, Indices, RaggedArray, TrainingDataset, compute_dataset_fingerprint, pad_rows
+from regard.data.dataset import (
+    Indices,
+    RaggedArray,
+    SequenceBatch,
+    TrainingDataset,
+    compute_dataset_fingerprint,
+    pad_rows,
+)
 from regard.data.readers.text import Pair
 from regard.data.split import BaseDataSettings
 from regard.data.tagging import (
@@ -65,22 +72,15 @@ class TagDataSettings(BaseDataSettings):
 
 
 @dataclass(frozen=True)
-class TaggingBatch(Batch):
-    """A batch of B right-padded sentences."""
+class TaggingBatch(SequenceBatch):
+    """A batch of B right-padded sentences, (B, S, F): the feature ids of each word."""
 
-    source: Tensor  # (B, S, F), feature ids of each word
-    lengths: Tensor  # (B,)
     target: Tensor  # (B, S), label ids
 
     @property
     def num_targets(self) -> int:
         """Number of labels, which the loss is averaged over."""
         return int((self.target != PAD).sum())
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of words without padding, for the training speed."""
-        return int(self.lengths.sum())
 
 
 class TaggingDataset(TrainingDataset):
@@ -130,11 +130,8 @@ def format_tagged_words(words: Sequence[WordColumns], labels: Sequence[str]) -> 
     return " ".join(f"{row[0]}/{label}" for row, label in zip(words, labels, strict=True))
 
 
-_LabelSequence = Sequence[str]
-
-
 def compute_tagging_metrics(
-    gold: Sequence[_LabelSequence], predicted: Sequence[_LabelSequence], labels: _LabelSequence
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]
 ) -> dict[str, Any]:
     """Return accuracy; and for chunk labels precision, recall and F1, overall and by chunk type."""
     pairs = [pair for sides in zip(gold, predicted, strict=True) for pair in zip(*sides, strict=True)]
@@ -143,7 +140,7 @@ def compute_tagging_metrics(
     if are_chunk_labels(labels):
         by_kind = count_chunks(gold, predicted)
         total = sum_chunk_counts(by_kind.values())
-        metrics |= {"precision": total.precision, "recall": total.recall, "f1": total.f1}
+        metrics |= total.to_dict()
         metrics["f1_by_kind"] = {kind: counts.f1 for kind, counts in by_kind.items()}
     return metrics
 

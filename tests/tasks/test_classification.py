@@ -299,11 +299,11 @@ def make_texts(by_sentence: bool, **values: Any) -> ClassificationDataset:
 def test_batch_of_texts_is_padded_to_the_longest() -> None:
     source = make_texts(False)
     batch = source.make_batch(np.array([0, 2]))
-    assert batch.ids.shape == (2, 8)
+    assert batch.source.shape == (2, 8)
     assert batch.lengths.tolist() == [8, 4]
     assert batch.labels.tolist() == [1, 1]
     assert (
-        source.encoder.tokenizer.convert_ids_to_tokens(batch.ids[1].tolist())
+        source.encoder.tokenizer.convert_ids_to_tokens(batch.source[1].tolist())
         == ["All", "was", "well", "."] + ["<pad>"] * 4
     )
     assert (batch.num_rows, batch.num_targets, batch.num_tokens) == (2, 2, 12)
@@ -313,13 +313,13 @@ def test_batch_of_texts_is_padded_to_the_longest() -> None:
 def test_batch_of_documents_is_padded_in_sentences_and_words() -> None:
     source = make_texts(True)
     batch = source.make_batch(np.array([2, 1]))
-    assert batch.ids.shape == (2, 2, 6)
+    assert batch.source.shape == (2, 2, 6)
     assert batch.lengths.tolist() == [[4, 0], [3, 6]]
-    assert not batch.ids[0, 1].any()
+    assert not batch.source[0, 1].any()
     assert source.sizes.tolist() == [2 * 4, 2 * 6, 4, 7]
     parts = batch.split_into(5)
     assert [part.num_rows for part in parts] == [1, 1]
-    assert torch.equal(torch.cat([part.ids for part in parts]), batch.ids)
+    assert torch.equal(torch.cat([part.source for part in parts]), batch.source)
 
 
 def test_max_length_and_max_sentences_truncate_texts() -> None:
@@ -348,14 +348,14 @@ def test_bpe_dropout_is_determined_by_the_seed() -> None:
         noisy, plain = (ClassificationDataset(texts, make_vocabulary(encoding), dropout) for dropout in (0.5, 0.0))
         rows = np.arange(4)
         first, again, other = (noisy.make_batch(rows, seed) for seed in (1, 1, 2))
-        assert torch.equal(first.ids, again.ids)
-        assert first.num_tokens != other.num_tokens or not torch.equal(first.ids, other.ids)
+        assert torch.equal(first.source, again.source)
+        assert first.num_tokens != other.num_tokens or not torch.equal(first.source, other.source)
         assert first.num_tokens > plain.make_batch(rows, 1).num_tokens
         flat = [" ".join(pieces.decode(ids) for ids in plain.get_token_ids(int(row))) for row in rows]
-        read_again = first.ids.flatten(1).tolist()
+        read_again = first.source.flatten(1).tolist()
         assert [pieces.decode(ids) for ids in read_again] == flat
         short = ClassificationDataset(texts, make_vocabulary(encoding._replace(max_length=3)), 0.5)
-        assert short.make_batch(rows, 1).ids.shape[-1] == 3
+        assert short.make_batch(rows, 1).source.shape[-1] == 3
 
 
 def test_batches_stay_within_batch_tokens() -> None:
