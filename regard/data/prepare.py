@@ -49,13 +49,12 @@ class RawPair(NamedTuple):
 
 
 class EncodedPairs(NamedTuple):
-    """Sentence pairs as token ids, and the number of pairs that were skipped as empty or too long."""
+    """Sentence pairs as token ids, and the number of pairs that were skipped, as `empty` or `too long`."""
 
     source: RaggedArray
     target: RaggedArray
     links: RaggedArray
-    empty: int
-    too_long: int
+    left_out: Counter[str]
     sentence_counts: Counter[int]  # number of sentences -> number of sources; empty without sentencex
 
 
@@ -69,29 +68,23 @@ class PairEncoder:
 
     def __call__(self, raw: Sequence[RawPair]) -> EncodedPairs:
         """Encode a chunk of pairs."""
-        sources, targets, token_links, empty, too_long, sentence_counts = [], [], [], 0, 0, Counter[int]()
+        sources, targets, token_links, left_out, sentence_counts = [], [], [], Counter[str](), Counter[int]()
         for pair, tag, links in raw:
             source, target = self.tokenizers.source.encode(pair.source), self.tokenizers.target.encode(pair.target)
             if not source or not target:
-                empty += 1
+                left_out["empty"] += 1
                 continue
             source = source if tag is None else [self.tokenizers.source.find_tag_id(tag), *source]
             if max(len(source), len(target)) > self.max_length:
-                too_long += 1
+                left_out["too long"] += 1
                 continue
             if find_sentencex_version() is not None:
                 sentence_counts[len(split_sentences(pair.source, self.language))] += 1
             sources.append(source)
             targets.append(target)
             token_links.append([] if links is None else self._make_token_links(pair, links, tag is not None))
-        return EncodedPairs(
-            RaggedArray.from_rows(sources),
-            RaggedArray.from_rows(targets),
-            RaggedArray.from_rows(token_links),
-            empty,
-            too_long,
-            sentence_counts,
-        )
+        source_rows, target_rows, link_rows = map(RaggedArray.from_rows, (sources, targets, token_links))
+        return EncodedPairs(source_rows, target_rows, link_rows, left_out, sentence_counts)
 
     def _make_token_links(self, pair: Pair, links: AbstractSet[Link], tagged: bool) -> list[int]:
         """Convert links between words to links between all their tokens: source token, target token, and so on."""
@@ -150,11 +143,10 @@ WordLinks = Sequence[AbstractSet[Link]]
 
 
 class PreparedCorpus(NamedTuple):
-    """The training dataset, and the number of pairs that were skipped as empty or too long."""
+    """The training dataset, and the number of pairs that were skipped, as `empty` or `too long`."""
 
     dataset: ParallelDataset
-    empty: int
-    too_long: int
+    left_out: dict[str, int]
     longest: int  # ids on either side
     max_sentences: int | None  # as `find_max_sentences` returns it
 
@@ -167,9 +159,7 @@ def load_or_train_tokenizers(data: DataSettings, settings: TextSettings, split: 
         "text": {**dataclasses.asdict(settings), "dropout": None},  # affects training, not the vocabulary
         "tags": tags,
     }
-    folder = cache_data(
-        "vocabulary", key, partial(_train_tokenizers, data=data, settings=settings, split=split, tags=tags)
-    )
+    folder = cache_data("vocabulary", key, lambda folder: _train_tokenizers(folder, data, settings, split, tags))
     return load_tokenizers(settings, folder)
 
 
@@ -218,15 +208,14 @@ def prepare_training_pairs(
         "max_length": data.max_length,
         "links": links_hash,
     }
-    folder = cache_data(
-        "pairs", key, partial(_write_encoded_pairs, data=data, tokenizers=tokenizers, split=split, links=links)
-    )
+    folder = cache_data("pairs", key, lambda folder: _write_encoded_pairs(folder, data, tokenizers, split, links))
     summary = json.loads((folder / "known.json").read_text(encoding="utf-8"))
     checksums = json.loads((folder / CACHE_MANIFEST).read_text(encoding="utf-8"))["files"]
     if not sum(summary["pairs"]):
+        empty, too_long = summary["left_out"].values()
         raise UserError(
-            f"no pair is left to train on: {summary['empty']} have an empty side, "
-            f"{summary['too_long']} are longer than data.max_length={data.max_length}"
+            f"no pair is left to train on: {empty} have an empty side, "
+            f"{too_long} are longer than data.max_length={data.max_length}"
         )
     parts = [DatasetPart(count, corpus.weight) for count, corpus in zip(summary["pairs"], corpora, strict=True)]
     if not sum(part.num_examples * part.weight for part in parts):
@@ -239,7 +228,7 @@ def prepare_training_pairs(
         augment=augment if settings.dropout else None,
         fingerprint=_hash_texts(checksums[f"{name}.{part}"] for name in arrays for part in RaggedArray.FILES),
     )
-    return PreparedCorpus(dataset, summary["empty"], summary["too_long"], summary["longest"], summary["sentences"])
+    return PreparedCorpus(dataset, summary["left_out"], summary["longest"], summary["sentences"])
 
 
 def _write_encoded_pairs(
@@ -251,7 +240,7 @@ def _write_encoded_pairs(
     if links is not None:
         sizes["links"] = 1 << 16
     writers = {name: RaggedArrayWriter(folder, name, size) for name, size in sizes.items()}
-    counts, empty, too_long, longest, sentences = [], 0, 0, 0, Counter[int]()
+    counts, left_out, longest, sentences = [], Counter({"empty": 0, "too long": 0}), 0, Counter[int]()
     remaining_links = repeat(None) if links is None else iter(links)
     with make_progress_bar(threaded=False) as progress:  # because worker processes are forked meanwhile
         task = progress.add_task("preparing", total=sum(split.counts), note="")
@@ -262,16 +251,16 @@ def _write_encoded_pairs(
             for chunk in encode_in_parallel(raw, encoder):
                 for name, writer in writers.items():
                     writer.write(getattr(chunk, name))
-                empty, too_long = empty + chunk.empty, too_long + chunk.too_long
+                left_out.update(chunk.left_out)
                 counts[-1] += len(chunk.source)
                 sentences += chunk.sentence_counts
                 longest = max(longest, *(int(side.lengths.max(initial=0)) for side in (chunk.source, chunk.target)))
-                progress.advance(task, len(chunk.source) + chunk.empty + chunk.too_long)
+                progress.advance(task, len(chunk.source) + chunk.left_out.total())
                 progress.refresh()
     for writer in writers.values():
         writer.close()
-    summary = {"pairs": counts, "empty": empty, "too_long": too_long, "longest": longest}
-    summary["sentences"] = find_max_sentences(sentences)
+    max_sentences = find_max_sentences(sentences)
+    summary = {"pairs": counts, "left_out": left_out, "longest": longest, "sentences": max_sentences}
     (folder / "known.json").write_text(json.dumps(summary), encoding="utf-8")
 
 

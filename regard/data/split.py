@@ -81,8 +81,10 @@ class TrainingCorpus(NamedTuple):
 
 
 def list_corpora(settings: DataSettings) -> list[TrainingCorpus]:
-    """Return the training corpora in order, each one file of sentence pairs or two text files."""
+    """Return the training corpora in order, at least one; each is one file of sentence pairs or two text files."""
     groups = group_paths([Path(name) for name in settings.train or ()])
+    if not groups:
+        raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
     weights, tags = settings.weights or (1.0,) * len(groups), settings.tags or (None,) * len(groups)
     for name, values in (("data.weights", weights), ("data.tags", tags)):
         if len(values) != len(groups):
@@ -153,8 +155,6 @@ class CorpusSplit(NamedTuple):
 def split_corpora(settings: DataSettings, seed: int) -> CorpusSplit:
     """Count the pairs, and hold out a dev set if none is given; the result is cached by the content of the files."""
     corpora = list_corpora(settings)
-    if not corpora:
-        raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
     fingerprints = _fingerprint_corpora(corpora)
     key: dict[str, Any] = {"corpora": fingerprints, "languages": settings.languages}
     if not settings.dev:

@@ -309,12 +309,10 @@ def _sort_by_frequency(counts: Counter[str]) -> list[str]:
 
 
 def _is_valid_vocabulary(document: Mapping[str, Any]) -> bool:
-    if not isinstance(document.get("features"), dict):
+    features, labels = document.get("features"), document.get("labels")
+    if not isinstance(features, dict) or not all(map(_is_list_of_unique_strings, [*features.values(), labels])):
         return False
-    kinds = list(document["features"].values())
-    return all(_is_list_of_unique_strings(values) for values in [*kinds, document.get("labels")]) and all(
-        values[:1] == [UNKNOWN] for values in kinds
-    )
+    return all(values[:1] == [UNKNOWN] for values in features.values())
 
 
 def _is_list_of_unique_strings(value: Any) -> bool:

@@ -159,10 +159,7 @@ def _read_files(name: str | Path, folder: Path = Path(), chain: Mapping[Path, st
         raise UserError(f"{origin} is its own base{reason}")
     if not path.is_file():
         raise UserError(f"the recipe file {path} does not exist{reason}")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 (byte {error.start + 1})") from error
+    text = read_yaml_text(path)
     recipe = _parse_recipe(text, origin, label)
     base = recipe.pop("base", None)
     bases = base if isinstance(base, list) else [] if base is None else [base]
@@ -219,6 +216,14 @@ def _parse_recipe(yaml_text: str, origin: str, name: str) -> Recipe:
         if key in SECTIONS and not isinstance(value, dict):
             raise UserError(f"{origin}: section {key!r} must contain keys with values, not {short_repr(value)}")
     return {"recipe": name} | recipe
+
+
+def read_yaml_text(path: Path) -> str:
+    """Return the text of a YAML file; raise UserError if it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 (byte {error.start + 1})") from error
 
 
 def parse_yaml(yaml_text: str, origin: str) -> Any:

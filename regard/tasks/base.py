@@ -368,8 +368,8 @@ class InMemoryTask(Task, Generic[ExampleT]):
         # 4. Describe the data for the log.
         nouns = self.predictor.nouns
         train_notes = format_left_out(left_out), *self.describe_training_set(split, dataset)
-        train_set = _format_count(len(dataset), nouns, *train_notes)
-        dev_set = _format_count(len(split.dev), f"dev {nouns}", *self.describe_dev_set(dev))
+        train_set = format_count(len(dataset), nouns, *train_notes)
+        dev_set = format_count(len(split.dev), f"dev {nouns}", *self.describe_dev_set(dev))
         description = f"{train_set}, {dev_set}, {vocabulary.describe()}"
         return PreparedRun(run, config, dataset, validator, vocabulary.sizes, vocabulary.save, description)
 
@@ -423,7 +423,8 @@ def format_left_out(counts: Mapping[str, int]) -> str:
     return f"left out: {listed}" if listed else ""
 
 
-def _format_count(count: int, noun: str, *notes: str) -> str:
+def format_count(count: int, noun: str, *notes: str) -> str:
+    """Return a count of examples, with the notes that are not empty in brackets."""
     listed = "; ".join(filter(None, notes))
     return f"{count:,} {noun} ({listed})" if listed else f"{count:,} {noun}"
 

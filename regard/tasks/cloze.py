@@ -249,11 +249,8 @@ def _round_weights(weights: Sequence[float]) -> list[float]:
 
 def compute_cloze_accuracy(predictions: Sequence[ClozePrediction]) -> float:
     """Return the percentage of correct answers."""
-    return (
-        100
-        * sum(prediction.best_candidate_id == prediction.question.answer for prediction in predictions)
-        / max(1, len(predictions))
-    )
+    num_correct = sum(prediction.best_candidate_id == prediction.question.answer for prediction in predictions)
+    return 100 * num_correct / max(1, len(predictions))
 
 
 def compute_cloze_loss(predictions: Sequence[ClozePrediction]) -> float:
@@ -378,26 +375,26 @@ class ClozeTask(InMemoryTask[Question]):
         self, split: Split[Question], vocabulary: ClozeVocabulary, config: RunConfig
     ) -> tuple[ClozeDataset, Mapping[str, int]]:
         """Return the encoded questions whose document is short enough and contains the answer."""
-        max_length, too_long, unanswerable = config.data.max_length, 0, 0
+        max_length, left_out = config.data.max_length, {"too long": 0, "without the answer in the document": 0}
 
         def iterate_usable() -> Iterator[TokenizedQuestion]:
-            nonlocal too_long, unanswerable
             for question in map(vocabulary.tokenize, split.train):
                 if len(question.candidate_ids) > max_length:
-                    too_long += 1
+                    left_out["too long"] += 1
                 elif not question.is_answerable:
-                    unanswerable += 1
+                    left_out["without the answer in the document"] += 1
                 else:
                     yield question
 
         dataset = ClozeDataset(iterate_usable(), vocabulary)
         if not len(dataset):
+            too_long, unanswerable = left_out.values()
             raise UserError(
                 f"no question is left to train on: of {len(split.train):,} documents "
                 f"{too_long:,} have more than {max_length:,} words (data.max_length), "
                 f"and {unanswerable:,} do not contain the answer"
             )
-        return dataset, {"too long": too_long, "without the answer in the document": unanswerable}
+        return dataset, left_out
 
     def choose_dev_examples(self, dev: list[Question], max_measured: int) -> list[Question]:
         """Return the first questions."""

@@ -39,6 +39,7 @@ from regard.tasks.base import (
     Validation,
     ValidationSample,
     evaluation_mode,
+    format_count,
     format_left_out,
 )
 from regard.tokenizers.tokenizer import TextSettings, Tokenizers, save_tokenizers
@@ -141,11 +142,9 @@ def _make_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Tokenizers) -> 
 
 
 def _describe_translation_data(prepared: PreparedCorpus, num_dev_pairs: int, tokenizers: Tokenizers) -> str:
-    left_out = format_left_out({"empty": prepared.empty, "too long": prepared.too_long})
-    return (
-        f"{len(prepared.dataset):,} pairs{f' ({left_out})' if left_out else ''}, {num_dev_pairs:,} dev pairs, "
-        f"vocabularies {tokenizers.source.vocab_size:,} and {tokenizers.target.vocab_size:,}"
-    )
+    pairs = format_count(len(prepared.dataset), "pairs", format_left_out(prepared.left_out))
+    source_size, target_size = tokenizers.vocab_sizes
+    return f"{pairs}, {num_dev_pairs:,} dev pairs, vocabularies {source_size:,} and {target_size:,}"
 
 
 def _load_guided_alignments(config: RunConfig, data: DataSettings, found: CorpusSplit) -> list[frozenset[Link]] | None:
@@ -166,10 +165,7 @@ def _infer_languages(config: RunConfig) -> RunConfig:
     """Return the config with the languages of the first corpus; warn if the other files seem to differ."""
     data: DataSettings = config.data
     corpora = list_corpora(data)
-    if not corpora:
-        raise UserError("nothing to train on: name one file that holds pairs, or two text files, source first")
-    first_corpus = corpora[0]
-    inferred = find_corpus_languages(first_corpus.paths, data.source, data.target)
+    inferred = find_corpus_languages(corpora[0].paths, data.source, data.target)
     source = data.source or (inferred[0] if inferred[0] != "source" else None)
     target = data.target or (inferred[1] if inferred[1] != "target" else None)
     if source and target and normalize_language_code(source) == normalize_language_code(target):
@@ -222,11 +218,8 @@ class TranslationTask(Task):
                     "stays null. Where sentencex is installed, each sentence of a line is then translated by itself. "
                     "Install sentencex, or set data.sentences"
                 )
-            measured = {
-                "longest": data.longest or prepared.longest,
-                "sentences": data.sentences or prepared.max_sentences,
-            }
-            config = config.override({f"data.{name}": value for name, value in measured.items()})
+            longest, sentences = data.longest or prepared.longest, data.sentences or prepared.max_sentences
+            config = config.override({"data.longest": longest, "data.sentences": sentences})
         training = config.training
         validator = TranslationValidator(
             split.dev, tokenizers, training.batch_tokens, training.validate_pairs, data.target

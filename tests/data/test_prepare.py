@@ -130,7 +130,7 @@ def test_empty_and_too_long_pairs_are_counted() -> None:
         Pair("d", "zz d"),
     ]
     found = PairEncoder(Tokenizers(made, made), max_length=2)([RawPair(pair) for pair in corpus])
-    assert (found.empty, found.too_long) == (2, 2)
+    assert found.left_out == {"empty": 2, "too long": 2}
     assert to_lists(found.source) == [made.encode("a b"), made.encode("d")]
     assert to_lists(found.target) == [made.encode("c"), [1, *made.encode("d")]]
 
@@ -220,8 +220,8 @@ def test_parallel_encoding_equals_sequential(tmp_path: Path, monkeypatch: pytest
     assert len(parts) > 40
     assert [row for part in parts for row in to_lists(part.source)] == to_lists(whole.source)
     assert [row for part in parts for row in to_lists(part.target)] == to_lists(whole.target)
-    assert sum(part.empty for part in parts) == whole.empty == 120
-    assert sum(part.too_long for part in parts) == whole.too_long
+    assert sum(part.left_out["empty"] for part in parts) == whole.left_out["empty"] == 120
+    assert sum(part.left_out["too long"] for part in parts) == whole.left_out["too long"]
 
 
 class KilledEncoder(PairEncoder):
@@ -300,9 +300,9 @@ def test_other_version_of_code_or_library_is_prepared_again(
     prepare_data(data)
     built: list[Path] = []
 
-    def record(build: Callable[..., None], folder: Path, **more: Any) -> None:
+    def record(build: Callable[..., None], folder: Path, *more: Any) -> None:
         built.append(folder)
-        build(folder, **more)
+        build(folder, *more)
 
     for function in ("_train_tokenizers", "_write_encoded_pairs"):
         monkeypatch.setattr(prepare, function, partial(record, getattr(prepare, function)))

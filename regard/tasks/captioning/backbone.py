@@ -16,7 +16,7 @@ import yaml
 
 from regard.config import parse_settings
 from regard.errors import UserError, short_repr
-from regard.recipes.recipe import parse_yaml
+from regard.recipes.recipe import parse_yaml, read_yaml_text
 from regard.tasks.captioning.image_files import MAX_PIXELS, Array, ImageFile, Pixels, import_pillow
 
 BACKBONE_FILE = "backbone.yaml"
@@ -102,11 +102,7 @@ def read_backbone_file(path: Path) -> Backbone | None:
     backbone_path = path.parent / BACKBONE_FILE
     if not backbone_path.is_file():
         return None
-    try:
-        text = backbone_path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{backbone_path} is not UTF-8 (byte {error.start + 1})") from error
-    fields = parse_yaml(text, str(backbone_path))
+    fields = parse_yaml(read_yaml_text(backbone_path), str(backbone_path))
     if not isinstance(fields, dict):
         raise UserError(f"{backbone_path} must be a mapping that describes a network, not {short_repr(fields)}")
     return parse_settings(Backbone, fields, str(backbone_path))

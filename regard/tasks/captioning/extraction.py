@@ -25,7 +25,6 @@ from regard.tasks.captioning.image_files import (
     ARRAY_SUFFIX,
     IMAGE_SUFFIXES,
     ImageFile,
-    Pixels,
     is_image_array,
     parse_image_lines_with_fields,
 )
@@ -131,17 +130,12 @@ def _write_feature_array(
     with ThreadPoolExecutor(_READER_THREADS) as pool:
         for start in range(0, len(file.images), batch_size):
             batch = file.images[start : start + batch_size]
-            grids = extractor.extract_grids(
-                np.stack(list(pool.map(lambda picture: _load_cropped_image(picture, backbone), batch)))
-            )
+            frames = pool.map(lambda picture: backbone.resize_and_crop(picture.load(), picture), batch)
+            grids = extractor.extract_grids(np.stack(list(frames)))
             _check_finite_features(grids, batch, backbone)
             table[start : start + len(batch)] = grids
             on_progress(len(batch))
     table.flush()
-
-
-def _load_cropped_image(picture: ImageFile, backbone: Backbone) -> Pixels:
-    return backbone.resize_and_crop(picture.load(), picture)
 
 
 def _check_finite_features(grids: Any, pictures: Sequence[ImageFile], backbone: Backbone) -> None:
