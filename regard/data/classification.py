@@ -151,12 +151,8 @@ def _read_text_folder(path: Path) -> Iterator[LabelledText]:
 
     Files are sorted by name regardless of label, so that the first texts are of all labels.
     """
-    label_folders = [folder for folder in path.iterdir() if folder.is_dir() and _list_text_files(folder)]
-    files = sorted(
-        (file.name, folder.resolve().name, file)
-        for folder in label_folders or [path]
-        for file in _list_text_files(folder)
-    )
+    folders = [folder for folder in path.iterdir() if folder.is_dir() and _list_text_files(folder)] or [path]
+    files = sorted((file.name, folder.resolve().name, file) for folder in folders for file in _list_text_files(folder))
     if not files:
         raise UserError(f"{path} contains no texts; expected a subfolder for each label, with .txt files")
     for _, label, file in files:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
@@ -255,6 +256,7 @@ class TrainingDataset(ABC):
     """Encoded examples for the training loop; a derived class sets `sizes` and `fingerprint`."""
 
     parts: Sequence[DatasetPart] = ()
+    left_out: Mapping[str, int] = MappingProxyType({})  # number of examples that are not in the dataset, by reason
     sizes: npt.NDArray[np.int32]  # tokens of each example in a batch
     fingerprint: str  # identifies the content
 

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -310,12 +310,8 @@ def map_batches(run_batch: Callable[[Indices], T], sizes: npt.NDArray[np.integer
     return [result for rows in batches for result in _run_halving_on_oom(run_batch, rows)]
 
 
-def map_batches_in_order(
-    run_batch: Callable[[Indices], Sequence[T]], sizes: npt.NDArray[np.integer], batch_tokens: int
-) -> list[T]:
+def map_batches_in_order(run_batch: Callable[[Indices], Sequence[T]], sizes: Integers, batch_tokens: int) -> list[T]:
     """Run a function on batches as `map_batches` does; return one result per example, in the original order."""
-    sorted_results = [
-        result for batch_results in map_batches(run_batch, sizes, batch_tokens) for result in batch_results
-    ]
+    sorted_results = list(chain.from_iterable(map_batches(run_batch, sizes, batch_tokens)))
     positions = np.argsort(np.argsort(sizes, kind="stable"))  # inverse permutation: rank of each example by size
     return [sorted_results[position] for position in positions.tolist()]

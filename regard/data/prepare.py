@@ -88,9 +88,8 @@ class PairEncoder:
 
     def _make_token_links(self, pair: Pair, links: AbstractSet[Link], tagged: bool) -> list[int]:
         """Convert links between words to links between all their tokens: source token, target token, and so on."""
-        source_word_ids, target_word_ids = (
-            tokenizer.encode_with_word_ids(text)[1] for tokenizer, text in zip(self.tokenizers, pair, strict=True)
-        )
+        _, source_word_ids = self.tokenizers.source.encode_with_word_ids(pair.source)
+        _, target_word_ids = self.tokenizers.target.encode_with_word_ids(pair.target)
         return [
             token
             for source_token, source_word in enumerate(source_word_ids)

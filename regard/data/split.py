@@ -193,9 +193,7 @@ def _write_split(folder: Path, training_corpora: Sequence[TrainingCorpus], setti
     counts, dev = list(map(len, hashes)), list[Pair]()
     if not settings.dev:
         corpora = [corpus for corpus in training_corpora if corpus.tag is None] or training_corpora
-        candidates = [
-            corpus_hashes for corpus, corpus_hashes in zip(training_corpora, hashes, strict=True) if corpus in corpora
-        ]
+        candidates = [part for corpus, part in zip(training_corpora, hashes, strict=True) if corpus in corpora]
         dev_hashes = choose_dev_hashes(np.concatenate(candidates), settings.dev_pairs)
         held_out = frozenset(dev_hashes.tolist())
         pairs = (pair for corpus in corpora for pair in iterate_pairs(corpus.paths, *settings.languages))

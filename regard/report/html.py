@@ -56,9 +56,8 @@ def _write_prediction_report(run: Run, config: RunConfig, predictor: Predictor, 
     for number, prediction in enumerate(predictions, 1):
         if (figure := prediction.plot()) is not None:
             write_figure(figure, run.folder / "samples" / f"attention-{number}.png")
-    series = [
-        prediction.make_series(example.reference) for example, prediction in zip(examples, predictions, strict=True)
-    ]
+    pairs = zip(examples, predictions, strict=True)
+    series = [prediction.make_series(example.reference) for example, prediction in pairs]
     if any(series):
         for number, one in enumerate(series, 1):
             write_figure(plot_predicted_series(one), run.folder / "samples" / f"series-{number}.png")
@@ -76,10 +75,8 @@ def _write_translation_report(run: Run, config: RunConfig, translator: Translato
     translations = translator.translate(sources[:SAMPLES])
     for number, translation in enumerate(translations, 1):
         write_heatmap(translation, run.folder / "samples" / f"attention-{number}.png")
-    samples = [
-        ReportSample(translation, reference, compute_head_attention(translator, translation))
-        for translation, reference in zip(translations, references, strict=False)
-    ]
+    heads = [compute_head_attention(translator, translation) for translation in translations]
+    samples = list(map(ReportSample, translations, references, heads))
     groups: Sequence[LengthGroup] = ()
     if choose_selection_metric(references, config.data.target) == "bleu":  # it means nothing without spaces
         greedy = [output.text for output in translator.translate(sources, beam=1, alignments=False)]
@@ -189,9 +186,8 @@ def format_run_page(
     sections = {name: values for name, values in config.items() if isinstance(values, dict)}
     curves = format_training_curves(run.read_metrics())
     paper = config.get("paper", "")
-    return format_html_document(
-        title, _render("run", title, paper, results, charts, curves, heading, caption, samples, sections)
-    )
+    body = _render("run", title, paper, results, charts, curves, heading, caption, samples, sections)
+    return format_html_document(title, body)
 
 
 def _format_run_title(config: Mapping[str, Any]) -> str:
@@ -296,9 +292,8 @@ def format_sample(sample: ReportSample) -> Markup:
     """Return one translation with its attention heat map, and those of all heads if there are several."""
     translation = sample.translation
     lines = {"source": translation.source, "reference": sample.reference, "translation": translation.text}
-    return _render(
-        "translation", lines, translation.source_tokens, translation.tokens, translation.attention, sample.heads
-    )
+    source, target = translation.source_tokens, translation.tokens
+    return _render("translation", lines, source, target, translation.attention, sample.heads)
 
 
 def format_prediction(example: DevExample, prediction: Prediction) -> Markup:

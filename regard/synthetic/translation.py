@@ -65,17 +65,15 @@ def generate_corpus(train: int, dev: int, test: int, seed: int = 1) -> dict[str,
     return splits
 
 
-def collect_pairs(
-    draw: Callable[[], Sentence], size: int, known_sources: set[str], held_out: bool
-) -> list[AlignedPair]:
-    """Return `size` new pairs, all with or all without a held-out combination; add them to `known_sources`."""
+def collect_pairs(draw: Callable[[], Sentence], size: int, known: set[str], held_out: bool) -> list[AlignedPair]:
+    """Return `size` new pairs, all with or all without a held-out combination; add their sources to `known`."""
     pairs: list[AlignedPair] = []
     num_fruitless = 0
     while len(pairs) < size:
         sentence = draw()
         pair = realize_sentence_pair(sentence) if _has_held_out_combination(sentence) == held_out else None
-        if pair and pair.source not in known_sources and pair.source.count(" ") < _MAX_WORDS:
-            known_sources.add(pair.source)
+        if pair and pair.source not in known and pair.source.count(" ") < _MAX_WORDS:
+            known.add(pair.source)
             pairs.append(pair)
             num_fruitless = 0
         elif (num_fruitless := num_fruitless + 1) > MAX_FRUITLESS_DRAWS:

@@ -320,11 +320,10 @@ class InMemoryTask(Task, Generic[ExampleT]):
     def make_dev_example(self, example: ExampleT) -> DevExample:
         """Return input and reference of an example."""
 
-    def make_training_set(
-        self, split: Split[ExampleT], vocabulary: Any, config: RunConfig
-    ) -> tuple[Any, Mapping[str, int]]:
-        """Return the dataset of the training examples, and how many were left out, by reason."""
-        return self.predictor.dataset(split.train, vocabulary), split.left_out
+    def make_training_set(self, split: Split[ExampleT], vocabulary: Any, config: RunConfig) -> TrainingDataset:
+        """Return the dataset of the training examples."""
+        dataset: TrainingDataset = self.predictor.dataset(split.train, vocabulary)
+        return dataset
 
     def choose_dev_examples(self, dev: list[ExampleT], max_measured: int) -> list[ExampleT]:
         """Return the dev examples to validate on: all, where only metrics are limited to `max_measured` of them."""
@@ -360,15 +359,15 @@ class InMemoryTask(Task, Generic[ExampleT]):
         parent = run if resume else Run(Path(init_from)) if init_from else None  # the run whose vocabularies are used
         vocabulary = self.load_vocabulary(parent, config) if parent else self.learn_vocabulary(split, config)
         # 3. Encode the training examples and the dev set.
-        dataset, left_out = self.make_training_set(split, vocabulary, config)
+        dataset = self.make_training_set(split, vocabulary, config)
         config = self.resolve_config(config, split, dataset, parent)
         max_measured = config.training.validate_pairs
         dev, dev_dataset = self.predictor.encode(self.choose_dev_examples(split.dev, max_measured), vocabulary)
         validator = Validator(partial(self.make_predictor, vocabulary, config), dev, dev_dataset, max_measured)
         # 4. Describe the data for the log.
         nouns = self.predictor.nouns
-        train_notes = format_left_out(left_out), *self.describe_training_set(split, dataset)
-        train_set = format_count(len(dataset), nouns, *train_notes)
+        left_out = format_left_out({**split.left_out, **dataset.left_out})
+        train_set = format_count(len(dataset), nouns, left_out, *self.describe_training_set(split, dataset))
         dev_set = format_count(len(split.dev), f"dev {nouns}", *self.describe_dev_set(dev))
         description = f"{train_set}, {dev_set}, {vocabulary.describe()}"
         return PreparedRun(run, config, dataset, validator, vocabulary.sizes, vocabulary.save, description)

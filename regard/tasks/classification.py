@@ -115,10 +115,7 @@ class ClassificationPrediction(Prediction):
             return []
         strongest = np.argsort(-self.weights.max(1), kind="stable")[:_MAX_PLOTTED_HOPS] if len(self.weights) > 1 else ()
         rows = {"mean": self.weights.mean(0)} | {f"hop {hop + 1}": self.weights[hop] for hop in strongest}
-        return [
-            WeightedWords(name, self.tokens, row.tolist(), darkest_weight=float(row.max()))
-            for name, row in rows.items()
-        ]
+        return [WeightedWords(name, self.tokens, row.tolist(), None, float(row.max())) for name, row in rows.items()]
 
 
 @dataclass(frozen=True)
@@ -216,9 +213,8 @@ class ClassificationPredictor(Predictor):
             return ClassificationPrediction(label, probabilities, tokens, weights)
         lengths = [length for length in output.lengths.tolist() if length]
         sentences = [convert(ids[:length]) for ids, length in zip(output.ids.tolist(), lengths, strict=False)]
-        weights, sentence_weights = (
-            None if row is None else row[: len(sentences)] for row in (output.weights, output.sentence_weights)
-        )
+        attention = (output.weights, output.sentence_weights)
+        weights, sentence_weights = (None if row is None else row[: len(sentences)] for row in attention)
         return HierarchicalPrediction(label, probabilities, sentences, weights, sentence_weights)
 
     def compute_metrics(self, examples: Sequence[LabelledText], outputs: Sequence[_ClassifierOutput]) -> dict[str, Any]:
@@ -297,9 +293,9 @@ class ClassificationTask(InMemoryTask[LabelledText]):
 
     def make_training_set(
         self, split: Split[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
-    ) -> tuple[ClassificationDataset, Mapping[str, int]]:
+    ) -> ClassificationDataset:
         """Return the encoded training texts, with BPE dropout."""
-        return ClassificationDataset(split.train, vocabulary, config.text.dropout), split.left_out
+        return ClassificationDataset(split.train, vocabulary, config.text.dropout)
 
     def choose_dev_examples(self, dev: list[LabelledText], max_measured: int) -> list[LabelledText]:
         """Return an even subsample: a file may have the texts of one label behind those of another."""
@@ -325,14 +321,10 @@ def _make_vocabulary(tokenizer: Tokenizer, labels: LabelVocabulary, config: RunC
 def _reads_sentences(kind: str) -> bool:
     """Return whether a kind of model reads a text sentence by sentence."""
     import_plugins()
-    classifiers = {
-        name: settings.reads_sentences
-        for name, (settings, _) in MODELS.items()
-        if issubclass(settings, ClassifierSettings)
-    }
+    classifiers = {name: settings for name, (settings, _) in MODELS.items() if issubclass(settings, ClassifierSettings)}
     if kind not in classifiers:
         raise UserError(f"model.kind {kind!r} is not a classifier{format_suggestion(str(kind), classifiers)}")
-    return classifiers[kind]
+    return classifiers[kind].reads_sentences
 
 
 def subsample_evenly(examples: Sequence[LabelledText], max_examples: int) -> list[LabelledText]:

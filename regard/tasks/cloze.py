@@ -157,9 +157,8 @@ class ClozeDataset(TrainingDataset):
         self.answers = np.array([row[3][0] for row in rows], dtype=np.int64)
         self.vocabulary = vocabulary
         self.sizes = (self.document.lengths + self.query.lengths).astype(np.int32)
-        self.fingerprint = compute_dataset_fingerprint(
-            self.document, self.query, self.candidate_ids, RaggedArray.from_rows([self.answers])
-        )
+        answers = RaggedArray.from_rows([self.answers])
+        self.fingerprint = compute_dataset_fingerprint(self.document, self.query, self.candidate_ids, answers)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> ClozeBatch:
         """Return the questions at `rows`; `seed` is unused, as nothing is random."""
@@ -275,10 +274,8 @@ class ClozePredictor(Predictor):
 
     def predict(self, inputs: Sequence[Question | Mapping[str, Any]]) -> list[ClozePrediction]:
         """Return an answer for each question, in order; a question is a mapping as in a line of JSON."""
-        questions = [
-            question if isinstance(question, Question) else self.parse_json_input(question)
-            for question in require_list(inputs, "question")
-        ]
+        given = require_list(inputs, "question")
+        questions = [one if isinstance(one, Question) else self.parse_json_input(one) for one in given]
         tokenized, dataset = self.encode(questions, self.vocabulary)
         return list(map(make_cloze_prediction, tokenized, self.run_model(dataset)))
 
@@ -371,9 +368,7 @@ class ClozeTask(InMemoryTask[Question]):
         """Load the vocabulary of a run."""
         return ClozeVocabulary.load(run.folder / "tokenizer", config.text, config.data.blank)
 
-    def make_training_set(
-        self, split: Split[Question], vocabulary: ClozeVocabulary, config: RunConfig
-    ) -> tuple[ClozeDataset, Mapping[str, int]]:
+    def make_training_set(self, split: Split[Question], vocabulary: ClozeVocabulary, config: RunConfig) -> ClozeDataset:
         """Return the encoded questions whose document is short enough and contains the answer."""
         max_length, left_out = config.data.max_length, {"too long": 0, "without the answer in the document": 0}
 
@@ -394,7 +389,8 @@ class ClozeTask(InMemoryTask[Question]):
                 f"{too_long:,} have more than {max_length:,} words (data.max_length), "
                 f"and {unanswerable:,} do not contain the answer"
             )
-        return dataset, left_out
+        dataset.left_out = left_out
+        return dataset
 
     def choose_dev_examples(self, dev: list[Question], max_measured: int) -> list[Question]:
         """Return the first questions."""

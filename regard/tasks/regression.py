@@ -168,9 +168,8 @@ class RegressionDataset(TrainingDataset):
 
 def _pad_tables(tables: Sequence[Table], rows: Indices) -> Tensor:
     """Return the tables at `rows` as one tensor (B, S, columns), padded with zeros."""
-    return torch.nn.utils.rnn.pad_sequence(
-        [torch.from_numpy(tables[row].astype(np.float32)) for row in rows.tolist()], batch_first=True
-    )
+    chosen = [torch.from_numpy(tables[row].astype(np.float32)) for row in rows.tolist()]
+    return torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True)
 
 
 _NUMBER_DIGITS = 6  # significant digits in text output
@@ -192,10 +191,7 @@ class RegressionPrediction(Prediction):
 
     def make_series(self, reference: Table) -> list[PredictedSeries]:
         """Return reference and prediction over time, for each output column."""
-        return [
-            PredictedSeries(reference[:, column].tolist(), self.outputs[:, column].tolist())
-            for column in range(reference.shape[1])
-        ]
+        return [PredictedSeries(*pair) for pair in zip(reference.T.tolist(), self.outputs.T.tolist(), strict=True)]
 
 
 def format_series(table: Table) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,9 +174,8 @@ class TaggingPredictor(Predictor):
         sentences = [self.parse_json_input(given) for given in require_list(inputs, "sentence")]
         unlabelled = [TaggedSentence(rows, ("",) * len(rows)) for rows in sentences if rows]
         outputs = iter(self.run_model(TaggingDataset(unlabelled, self.vocabulary)))
-        return [
-            TaggingPrediction(rows, *next(outputs)[:2]) if rows else TaggingPrediction((), (), ()) for rows in sentences
-        ]
+        empty = TaggingPrediction((), (), ())
+        return [TaggingPrediction(rows, *next(outputs)[:2]) if rows else empty for rows in sentences]
 
     def run_batch(self, batch: TaggingBatch) -> list[_TaggerOutput]:
         """Return the most probable label of each word."""
@@ -265,7 +264,7 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
 
     def make_training_set(
         self, split: Split[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig
-    ) -> tuple[TaggingDataset, Mapping[str, int]]:
+    ) -> TaggingDataset:
         """Return the encoded training sentences; raise UserError for labels that the vocabulary does not know."""
         for label in sorted({label for sentence in split.train for label in sentence.labels}):
             if label not in vocabulary.label_ids:
@@ -273,7 +272,7 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
                     f"{config.training.init_from or 'the run'} does not know the label {label!r}; "
                     f"it chooses from {', '.join(vocabulary.labels)}"
                 )
-        return TaggingDataset(split.train, vocabulary, config.text.dropout), split.left_out
+        return TaggingDataset(split.train, vocabulary, config.text.dropout)
 
     def make_dev_example(self, example: TaggedSentence) -> DevExample:
         """Return words and labels of a sentence."""

@@ -156,9 +156,8 @@ def _load_guided_alignments(config: RunConfig, data: DataSettings, found: Corpus
         raise UserError(f"loss.guided={weight} needs data.alignments: a file with the links of each training pair")
     pairs = [pair for corpus in list_corpora(data) for pair in read_all_pairs(corpus.paths, data.source, data.target)]
     gold = read_gold_alignments(Path(data.alignments), pairs)
-    return [
-        links.possible for pair, links in zip(pairs, gold, strict=True) if pair.source not in found.held_out_sources
-    ]
+    held_out = found.held_out_sources
+    return [links.possible for pair, links in zip(pairs, gold, strict=True) if pair.source not in held_out]
 
 
 def _infer_languages(config: RunConfig) -> RunConfig:

@@ -32,8 +32,7 @@ class BpeMerges:
         self.starts_word = [piece.startswith(_WORD_START) for piece in pieces]
         # The characters that each piece was merged from, or the piece itself if they are not all pieces.
         self.characters = [
-            list(piece) if piece in ranks and all(letter in self.ids for letter in piece) else [piece]
-            for piece in pieces
+            list(piece) if piece in ranks and set(piece) <= self.ids.keys() else [piece] for piece in pieces
         ]
 
     def segment_with_dropout(self, symbols: Sequence[str], dropout: float, random: Random) -> list[str]:

@@ -140,9 +140,8 @@ def read_all_pairs(
 
 def make_empty_corpus_error(paths: Iterable[str | Path]) -> UserError:
     """Return the error for files without sentence pairs."""
-    return UserError(
-        f"{' and '.join(format_path(Path(path)) for path in paths)}: no pairs in there, nothing to work with"
-    )
+    names = " and ".join(format_path(Path(path)) for path in paths)
+    return UserError(f"{names}: no pairs in there, nothing to work with")
 
 
 def find_corpus_languages(

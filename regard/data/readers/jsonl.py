@@ -27,14 +27,12 @@ def read_jsonl(path: Path, request: LanguageRequest) -> Iterator[Pair]:
         yield Pair(*sides)
 
 
-def iterate_json_lines(
-    numbered_lines: Iterable[tuple[str, str]], expected: str
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def iterate_json_lines(numbered: Iterable[tuple[str, str]], expected: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the object of each line that is not blank, with the position that `number_lines` gave it.
 
     An error for a line that holds another value says what is `expected`.
     """
-    for where, line in numbered_lines:
+    for where, line in numbered:
         if line.strip():
             row = parse_json_line(line, where)
             if not isinstance(row, dict):

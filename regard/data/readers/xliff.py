@@ -34,9 +34,7 @@ def read_xliff(path: Path, request: LanguageRequest) -> Iterator[Pair]:
 def _iterate_units(path: Path) -> Iterator[_XliffUnit]:
     """Yield the translated sentences: in 1.x each <trans-unit>, in 2.x each <segment>."""
     document_codes = codes = ("", "")
-    for event, element in xml_stream.iterate_elements(
-        path, "xliff", ["trans-unit", "unit"], start_tags=["xliff", "file"]
-    ):
+    for event, element in xml_stream.iterate_elements(path, "xliff", ["trans-unit", "unit"], ["xliff", "file"]):
         if event == "start":
             source = element.get("source-language") or element.get("srcLang")
             target = element.get("target-language") or element.get("trgLang")

@@ -79,9 +79,8 @@ class Backbone:
         if height * width > MAX_PIXELS:
             raise picture.make_error(f"{width:,} × {height:,} pixels after scaling; the maximum is {MAX_PIXELS:,}")
         image = import_pillow(picture)
-        resized = image.fromarray(np.ascontiguousarray(array)).resize(
-            (width, height), image.Resampling[self.interpolation.upper()]
-        )
+        resampling = image.Resampling[self.interpolation.upper()]
+        resized = image.fromarray(np.ascontiguousarray(array)).resize((width, height), resampling)
         cropped: Pixels = np.array(resized.crop((left, top, left + self.side, top + self.side)))
         return cropped
 

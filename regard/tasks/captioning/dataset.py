@@ -94,6 +94,7 @@ class CaptionDataset(TrainingDataset):
         self.dropout = dropout
         encoded = ((example, self.tokenizer.encode(example.caption)) for example in examples)
         kept = [(example, ids) for example, ids in encoded if max_length is None or len(ids) <= max_length]
+        self.left_out = {"too long": len(examples) - len(kept)}
         self.examples = [example for example, _ in kept]
         self.captions = RaggedArray.from_rows(ids for _, ids in kept)
         self.grid_shapes = [self.preprocessor.read_grid_shape(example.picture) for example in self.examples]

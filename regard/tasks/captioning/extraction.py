@@ -23,7 +23,7 @@ from regard.tasks.captioning.backbone import Backbone
 from regard.tasks.captioning.feature_extractor import FeatureExtractor
 from regard.tasks.captioning.image_files import (
     ARRAY_SUFFIX,
-    IMAGE_SUFFIXES,
+    KNOWN_SUFFIXES,
     ImageFile,
     is_image_array,
     parse_image_lines_with_fields,
@@ -53,7 +53,7 @@ def list_caption_files(paths: Sequence[Path]) -> list[CaptionFile]:
 
 
 def _list_caption_file(path: Path) -> CaptionFile:
-    if path.suffix.lower() in (ARRAY_SUFFIX, *IMAGE_SUFFIXES):
+    if path.suffix.lower() in KNOWN_SUFFIXES:
         raise UserError(f"{path} is an image; give a file that names images, one a line, or - for standard input")
     image_indices: dict[tuple[Path, int | None], int] = {}
     images: list[ImageFile] = []

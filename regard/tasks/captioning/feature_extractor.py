@@ -164,9 +164,7 @@ class FeatureExtractor:
         self.model = model.to(device)
         self.backbone = backbone
         self.device = device
-        self.mean, self.std = (
-            torch.tensor(values).view(3, 1, 1).to(device) for values in (backbone.mean, backbone.std)
-        )
+        self.mean, self.std = (torch.tensor(each).view(3, 1, 1).to(device) for each in (backbone.mean, backbone.std))
 
     @torch.inference_mode()
     def extract_grids(self, frames: Pixels) -> Floats:
@@ -211,9 +209,7 @@ def build_feature_extractor(options: FeatureExtractorOptions, device: torch.devi
 @lru_cache(maxsize=4)
 def rebuild_feature_extractor(backbone: Backbone, device: torch.device) -> FeatureExtractor:
     """Build the network that a backbone describes, for other images; raise UserError if its weights differ."""
-    options = FeatureExtractorOptions(
-        backbone.network, backbone.layer, backbone.weights, backbone.side, backbone.precision
-    )
+    options = FeatureExtractorOptions(*(getattr(backbone, name) for name in FeatureExtractorOptions._fields))
     if options.weights_file and not options.weights_file.is_file():
         raise UserError(
             f"{backbone.weights} is missing: the weights of {backbone.network} that extracted the training features. "

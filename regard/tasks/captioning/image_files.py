@@ -30,7 +30,7 @@ from regard.tokenizers.tokenizer import check_unicode
 
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]
-ARRAY_SUFFIX, IMAGE_SUFFIXES = ".npy", (".png", ".jpg", ".jpeg")
+ARRAY_SUFFIX, KNOWN_SUFFIXES = ".npy", (".npy", ".png", ".jpg", ".jpeg")
 _PILLOW_FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 64_000_000  # per image; a small file can claim to be larger than any memory
 _MAX_MAPPED_FILES = 32
@@ -97,10 +97,8 @@ class ImageFile(NamedTuple):
     def is_array(self) -> bool:
         """Return whether the name is that of a .npy file; raise UserError for unknown file types."""
         suffix = self.path.suffix.lower()
-        if suffix != ARRAY_SUFFIX and suffix not in IMAGE_SUFFIXES:
-            raise self.make_error(
-                f"unknown image type; the name must end in {', '.join((ARRAY_SUFFIX, *IMAGE_SUFFIXES))}"
-            )
+        if suffix not in KNOWN_SUFFIXES:
+            raise self.make_error(f"unknown image type; the name must end in {', '.join(KNOWN_SUFFIXES)}")
         if suffix != ARRAY_SUFFIX and self.row is not None:
             raise self.make_error(f"only a {ARRAY_SUFFIX} file has rows")
         return suffix == ARRAY_SUFFIX
@@ -308,15 +306,12 @@ def _parse_grounding(fields: Mapping[str, Any], where: str) -> WordGrounding | N
         raise UserError(
             f'{where}: cells must be {{"index of a word": [cell, …]}}, both from 0, not {short_repr(cells)}'
         )
+    size = grid[0] * grid[1]
     for word, word_cells in cells.items():
         if not (word.isascii() and word.isdigit() and len(word) < 9):
             raise UserError(f"{where}: the keys of cells must be indices of words, from 0, not {short_repr(word)}")
-        if not isinstance(word_cells, list) or not all(
-            _is_count(cell) and cell < grid[0] * grid[1] for cell in word_cells
-        ):
-            raise UserError(
-                f"{where}: cells must be below {grid[0] * grid[1]}, counted row by row, not {short_repr(word_cells)}"
-            )
+        if not isinstance(word_cells, list) or not all(_is_count(cell) and cell < size for cell in word_cells):
+            raise UserError(f"{where}: cells must be below {size}, counted row by row, not {short_repr(word_cells)}")
     return WordGrounding((grid[0], grid[1]), {int(word): tuple(word_cells) for word, word_cells in cells.items()})
 
 

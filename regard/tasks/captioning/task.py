@@ -54,8 +54,7 @@ from regard.tasks.captioning.dataset import (
     score_captions,
 )
 from regard.tasks.captioning.image_files import (
-    ARRAY_SUFFIX,
-    IMAGE_SUFFIXES,
+    KNOWN_SUFFIXES,
     Array,
     CaptionExample,
     ImageFile,
@@ -150,7 +149,7 @@ class CaptioningPredictor(Predictor):
 
     def read_inputs(self, path: Path) -> Iterator[ImageFile]:
         """Yield the images of an image or .npy file, or those that the lines of a text file name."""
-        if path.suffix.lower() in (ARRAY_SUFFIX, *IMAGE_SUFFIXES):
+        if path.suffix.lower() in KNOWN_SUFFIXES:
             return iter(ImageFile(path).split_rows())
         find_common_backbone([path], self.data.backbone)
         return parse_image_lines(iterate_lines(path), path.parent, format_path(path))
@@ -198,18 +197,16 @@ class CaptioningPredictor(Predictor):
         slices = (pictures[start : start + _IMAGES_IN_MEMORY] for start in range(0, len(pictures), _IMAGES_IN_MEMORY))
         return [prediction for batch in slices for prediction in self.predict(batch, beam)]
 
-    def _make_prediction(
-        self, picture: ImageFile, image_input: ImageInput, hypothesis: Hypothesis
-    ) -> CaptionPrediction:
+    def _make_prediction(self, picture: ImageFile, image_input: ImageInput, best: Hypothesis) -> CaptionPrediction:
         """Convert a hypothesis to text and a grid of attention weights."""
-        assert hypothesis.attention is not None
+        assert best.attention is not None
         grid_shape = image_input.grid_shape
         return CaptionPrediction(
             picture,
-            self.tokenizer.decode(hypothesis.tokens),
-            hypothesis.score,
-            self.tokenizer.convert_ids_to_tokens(hypothesis.tokens),
-            hypothesis.attention.reshape(len(hypothesis.tokens), grid_shape.rows, grid_shape.columns),
+            self.tokenizer.decode(best.tokens),
+            best.score,
+            self.tokenizer.convert_ids_to_tokens(best.tokens),
+            best.attention.reshape(len(best.tokens), grid_shape.rows, grid_shape.columns),
             image_input.pixels,
             image_input.window,
             self.vocabulary.preprocessor,
@@ -303,7 +300,7 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
 
     def make_training_set(
         self, split: Split[CaptionExample], vocabulary: CaptionVocabulary, config: RunConfig
-    ) -> tuple[CaptionDataset, Mapping[str, int]]:
+    ) -> CaptionDataset:
         """Return the encoded captions that are short enough."""
         max_length = config.data.max_length
         dataset = CaptionDataset(split.train, vocabulary, config.text.dropout, max_length)
@@ -312,7 +309,7 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
                 f"no caption is left to train on: all {len(split.train):,} have more than {max_length:,} tokens "
                 "(data.max_length)"
             )
-        return dataset, {**split.left_out, "too long": len(split.train) - len(dataset)}
+        return dataset
 
     def resolve_config(
         self, config: RunConfig, split: Split[CaptionExample], dataset: CaptionDataset, parent: Run | None
