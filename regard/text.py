@@ -8,7 +8,7 @@ from regard.tokenizers.tokenizer import Tokenizers as Tokenizers
 from regard.tokenizers.tokenizer import VocabularySettings as VocabularySettings
 from regard.tokenizers.tokenizer import load_tokenizer as load_tokenizer
 from regard.tokenizers.tokenizer import load_tokenizers as load_tokenizers
-from regard.tokenizers.tokenizer import make_vocabulary_file_name as make_vocabulary_file_name
+from regard.tokenizers.tokenizer import save_tokenizer as save_tokenizer
 from regard.tokenizers.tokenizer import save_tokenizers as save_tokenizers
 from regard.tokenizers.tokenizer import train_tokenizer as train_tokenizer
 from regard.tokenizers.tokenizer import train_tokenizers as train_tokenizers

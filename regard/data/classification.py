@@ -22,7 +22,7 @@ from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines,
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import PAD
 from regard.tokenizers.sentence_splitter import split_sentences
-from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, check_unicode, make_vocabulary_file_name
+from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, check_unicode, save_tokenizer
 from regard.tokenizers.words import LabelVocabulary, is_valid_label
 
 _JSON_EXAMPLE = '{"text": "…", "label": "…"}'
@@ -205,7 +205,7 @@ class ClassificationVocabulary(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write tokenizer and labels into a folder."""
-        self.encoder.tokenizer.save(folder / make_vocabulary_file_name("text", self.settings))
+        save_tokenizer(self.encoder.tokenizer, self.settings, folder, "text")
         self.labels.save(folder / LABELS_FILE)
 
     def encode_labels(self, examples: Sequence[LabelledText]) -> list[int]:

@@ -46,13 +46,7 @@ from regard.tasks.base import (
     ValidationSample,
     require_list,
 )
-from regard.tokenizers.tokenizer import (
-    Tokenizer,
-    VocabularySettings,
-    load_tokenizer,
-    make_vocabulary_file_name,
-    train_tokenizer,
-)
+from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, load_tokenizer, train_tokenizer
 from regard.tokenizers.words import LabelVocabulary
 
 
@@ -288,7 +282,7 @@ class ClassificationTask(InMemoryTask[LabelledText]):
     def load_vocabulary(self, run: Run, config: RunConfig) -> ClassificationVocabulary:
         """Load tokenizer and labels of a run."""
         folder = run.folder / "tokenizer"
-        tokenizer = load_tokenizer(config.text, folder / make_vocabulary_file_name("text", config.text))
+        tokenizer = load_tokenizer(config.text, folder, "text")
         return _make_vocabulary(tokenizer, LabelVocabulary.load(folder / LABELS_FILE), config)
 
     def make_training_set(

@@ -78,7 +78,7 @@ class ClozeTextSettings:
 
 
 BLANK_TAG = "blank"  # vocabulary tag of the blank
-_VOCABULARY_FILE = "shared.vocab"
+_VOCABULARY_NAME = "shared"
 
 
 class ClozeVocabulary(NamedTuple):
@@ -118,12 +118,13 @@ class ClozeVocabulary(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write the vocabulary into a folder."""
-        self.words.save(folder / _VOCABULARY_FILE)
+        self.words.save(folder / f"{_VOCABULARY_NAME}.vocab")
 
     @classmethod
     def load(cls, folder: Path, settings: ClozeTextSettings, blank: str) -> ClozeVocabulary:
         """Read what `save` wrote."""
-        words = load_tokenizer(VocabularySettings(kind="word", lowercase=settings.lowercase), folder / _VOCABULARY_FILE)
+        word_settings = VocabularySettings(kind="word", lowercase=settings.lowercase)
+        words = load_tokenizer(word_settings, folder, _VOCABULARY_NAME)
         assert isinstance(words, WordTokenizer)
         words.find_tag_id(BLANK_TAG)  # raises if the vocabulary belongs to another task
         return cls(words, blank)

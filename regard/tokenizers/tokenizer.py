@@ -169,21 +169,26 @@ def subsample_lines(lines: LineSource, max_lines: int) -> Iterable[str]:
 def save_tokenizers(tokenizers: Tokenizers, settings: TextSettings, folder: Path) -> None:
     """Write the vocabulary `shared`, or `source` and `target`, to the folder."""
     for name, tokenizer in zip(_list_vocabulary_names(settings), tokenizers, strict=False):
-        tokenizer.save(folder / make_vocabulary_file_name(name, settings))
+        save_tokenizer(tokenizer, settings, folder, name)
 
 
 def load_tokenizers(settings: TextSettings, folder: Path) -> Tokenizers:
     """Read the tokenizers that `save_tokenizers` wrote."""
-    names = (make_vocabulary_file_name(name, settings) for name in _list_vocabulary_names(settings))
-    loaded = [load_tokenizer(settings, folder / name) for name in names]
+    loaded = [load_tokenizer(settings, folder, name) for name in _list_vocabulary_names(settings)]
     return Tokenizers(loaded[0], loaded[-1])
 
 
-def load_tokenizer(settings: VocabularySettings, path: Path) -> Tokenizer:
-    """Read one vocabulary file."""
+def save_tokenizer(tokenizer: Tokenizer, settings: VocabularySettings, folder: Path, name: str) -> None:
+    """Write one vocabulary to the folder."""
+    tokenizer.save(_make_vocabulary_path(settings, folder, name))
+
+
+def load_tokenizer(settings: VocabularySettings, folder: Path, name: str) -> Tokenizer:
+    """Read the vocabulary of this name that `save_tokenizer` wrote."""
     from regard.tokenizers.sentencepiece import SentencePieceTokenizer
     from regard.tokenizers.words import WordTokenizer
 
+    path = _make_vocabulary_path(settings, folder, name)
     if not path.is_file():
         raise UserError(f"{path} is missing: the run has no vocabulary")
     if settings.kind == "word":
@@ -195,6 +200,6 @@ def _list_vocabulary_names(settings: TextSettings) -> tuple[str, ...]:
     return ("shared",) if settings.shared else ("source", "target")
 
 
-def make_vocabulary_file_name(side: str, settings: VocabularySettings) -> str:
-    """Return the file name of a vocabulary: `.vocab` for a plain list of words, `.model` for a SentencePiece model."""
-    return f"{side}.{'vocab' if settings.kind == 'word' else 'model'}"
+def _make_vocabulary_path(settings: VocabularySettings, folder: Path, name: str) -> Path:
+    """Return the path of a vocabulary: `.vocab` for a plain list of words, `.model` for a SentencePiece model."""
+    return folder / f"{name}.{'vocab' if settings.kind == 'word' else 'model'}"

@@ -26,7 +26,7 @@ from regard.special_tokens import PAD
 from regard.tasks.captioning.backbone import Backbone
 from regard.tasks.captioning.image_files import CaptionExample, ImageFile
 from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor
-from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, make_vocabulary_file_name
+from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, save_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class CaptionVocabulary(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer into a folder."""
-        self.tokenizer.save(folder / make_vocabulary_file_name("caption", self.settings))
+        save_tokenizer(self.tokenizer, self.settings, folder, "caption")
 
 
 class CaptionDataset(TrainingDataset):

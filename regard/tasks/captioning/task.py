@@ -67,13 +67,7 @@ from regard.tasks.captioning.image_files import (
     read_captions,
 )
 from regard.tasks.captioning.preprocessing import ImageInput, ImagePreprocessor
-from regard.tokenizers.tokenizer import (
-    Tokenizer,
-    VocabularySettings,
-    load_tokenizer,
-    make_vocabulary_file_name,
-    train_tokenizer,
-)
+from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, load_tokenizer, train_tokenizer
 
 _IMAGES_IN_MEMORY = 256
 
@@ -295,7 +289,7 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
         if features is None:
             raise UserError(f"{run.folder}: data.features, the features per position, is missing from its config")
         settings = parse_settings(VocabularySettings, run.read_config()["text"], "text")
-        tokenizer = load_tokenizer(settings, run.folder / "tokenizer" / make_vocabulary_file_name("caption", settings))
+        tokenizer = load_tokenizer(settings, run.folder / "tokenizer", "caption")
         return CaptionVocabulary(tokenizer, config.text, _make_preprocessor(config), features)
 
     def make_training_set(
