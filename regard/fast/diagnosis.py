@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import redirect_stderr
-from functools import partial
 from io import StringIO
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from regard.fast.decoding.device.ops import TORCH_OPS
 from regard.fast.decoding.numpy_search import SearchRequest
 from regard.fast.eligibility import fast_paths_enabled
 from regard.fast.kernels.fp16 import load_fp16_gemm
-from regard.fast.training import rnn_layer, step_ops
+from regard.fast.training import step_ops
 from regard.fast.training.linear_cross_entropy import KernelLoss
 from regard.models import build
 from regard.models.base import Seq2Seq
@@ -53,17 +52,17 @@ def diagnose_parts(device: torch.device) -> list[Part]:
         ("--precision int8", _check_int8, ""),
     )
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        return [_run_check(name, partial(check, device), reason) for name, check, reason in checks]
+        return [_run_check(name, check, device, reason) for name, check, reason in checks]
 
 
-def _run_check(name: str, check: Callable[[], str], reason: str) -> Part:
+def _run_check(name: str, check: Callable[[torch.device], str], device: torch.device, reason: str) -> Part:
     """Return what a part uses; `reason` stands for a slower implementation that logs none."""
+    if not fast_paths_enabled() and check not in (_check_auto_precision, _check_mixed_precision):
+        return Part(name, REFERENCE, "REGARD_FAST is 0")
     messages = StringIO()
     with redirect_stderr(messages):
-        implementation = check()
+        implementation = check(device)
     logged = "; ".join(dict.fromkeys(messages.getvalue().splitlines()))
-    if not fast_paths_enabled() and implementation == REFERENCE:
-        logged = "REGARD_FAST is 0"
     return Part(name, implementation, logged or reason)
 
 
@@ -98,13 +97,11 @@ def _check_output_loss(device: torch.device) -> str:
 
 
 def _check_rnn_layers(device: torch.device) -> str:
-    if not fast_paths_enabled() or device.type not in rnn_layer.LAYER_KERNELS:
-        return REFERENCE
-    return "cuDNN" if device.type == "cuda" else "one autograd function for a sequence"
+    return {"cuda": "cuDNN", "cpu": "one autograd function for a sequence"}.get(device.type, REFERENCE)
 
 
 def _check_luong_decoder(device: torch.device) -> str:
-    if not fast_paths_enabled() or device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda"):
         return REFERENCE
     ops = step_ops.select_step_ops(torch.zeros(1, device=device), LENGTH)
     kernels = "PyTorch operations" if type(ops) in (step_ops.StepOps, step_ops.InplaceStepOps) else "Triton kernels"
@@ -113,7 +110,7 @@ def _check_luong_decoder(device: torch.device) -> str:
 
 
 def _check_graphed_loop(device: torch.device) -> str:
-    return "CUDA graphs" if fast_paths_enabled() and device.type == "cuda" else REFERENCE
+    return "CUDA graphs" if device.type == "cuda" else REFERENCE
 
 
 def _check_auto_precision(device: torch.device) -> str:
@@ -132,8 +129,6 @@ def _check_mixed_precision(device: torch.device) -> str:
 
 
 def _check_search(device: torch.device) -> str:
-    if not fast_paths_enabled():
-        return REFERENCE
     if device.type != "cuda":
         return "KV cache"
     model = _build_tiny("vaswani2017-base", device).eval()
@@ -148,8 +143,6 @@ def _check_search(device: torch.device) -> str:
 
 
 def _check_int8(_: torch.device) -> str:
-    if not fast_paths_enabled():
-        return REFERENCE
     obstacle = int8_model.find_int8_obstacle(_build_tiny("vaswani2017-base", torch.device("cpu")).eval())
     if obstacle is None:
         return "int8 kernels"
