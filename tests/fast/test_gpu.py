@@ -1135,4 +1135,4 @@ def test_triton_kernels_compile_for_smaller_gpus_and_fit_their_shared_memory(
     assert too_large <= {"attention_varlen_fwd", "attention_varlen_bwd"}
     names = {name for name, _ in sizes}
     assert {"add_norm_bwd", "attention_varlen_bwd", "cross_entropy_kernel", "attention_bwd", "center_bwd"} <= names
-    assert {"beam_update", "output_topk", "logits_topk", "self_attention_step", "lstm_step", "lstm_gates"} <= names
+    assert {"beam_update", "output_topk", "logits_topk", "self_attention_step", "lstm_step", "lstm_gates_fwd"} <= names

@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.fast.decoding.device.state import BeamState
 from regard.fast.training.packed.ops import TORCH_OPS as TORCH_PACKED_OPS
 from regard.fast.training.packed.ops import PackedOps
+from regard.fast.training.step_ops import LSTMStep, StepOps
 from regard.nn import masked_softmax, prefix_mask
 from regard.special_tokens import BOS, EOS, PAD
 
@@ -163,9 +164,7 @@ class DecodingOps:
     ) -> None:
         """Compute `after` = c_t and `h` from the pieces [x; h_{t-1}] and c_{t-1} of the `rows` that were extended."""
         pre = torch.addmm(gates.bias, _concat_pieces(pieces), gates.weight.t())
-        i, f, g, o = pre.to(c.dtype).chunk(4, 1)
-        after.copy_(torch.sigmoid(f) * c[rows] + torch.sigmoid(i) * torch.tanh(g))
-        h.copy_(torch.sigmoid(o) * torch.tanh(after))
+        StepOps().lstm_gates(LSTMStep(pre, c[rows], after), h, h)
 
     def luong_attention(self, query: Tensor, source: SourceMemory, v: Tensor | None, weights: Tensor | None) -> Tensor:
         """Return the context (R, V) by scores qᵀk, or vᵀ tanh(q + k); optionally write `weights` (R, S)."""

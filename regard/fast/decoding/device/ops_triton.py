@@ -17,8 +17,9 @@ from regard.fast.cuda_graphs.buckets import next_power_of_two
 from regard.fast.decoding.device.ops import DecodingOps, LSTMWeights, RowGather, SourceMemory, TokenEmbedding, TopK
 from regard.fast.decoding.device.state import BeamState
 from regard.fast.kernels.triton import decoding as kernels
-from regard.fast.kernels.triton.rnn import tile_shape
+from regard.fast.kernels.triton.rnn import TritonStepOps, tile_shape
 from regard.fast.training.packed.ops_triton import TRITON_OPS as TRITON_PACKED_OPS
+from regard.fast.training.step_ops import LSTMStep
 from regard.special_tokens import BOS, EOS, PAD
 
 MAX_GEMV_ROWS = 8  # rows up to which products are kernels of this module
@@ -28,10 +29,6 @@ UNITS_PER_PROGRAM = 1  # of an LSTM layer
 OUTPUTS_PER_PROGRAM = 2  # rows of W_c
 MAX_WEIGHT_TILE = 16384  # numbers of a weight per program for a single row; a quarter for several
 MAX_KEY_TILE = 2048  # numbers of previous keys that a program reads at once
-NUM_WARPS = {
-    **{"output_topk": 1, "lstm_step": 2, "attentional_state": 4},
-    **{"luong_attention": 4, "self_attention_step": 2, "cross_attention": 2},
-}
 SPECIAL_IDS = {"PAD": PAD, "BOS": BOS, "EOS": EOS}
 
 
@@ -49,8 +46,7 @@ class TritonDecodingOps(DecodingOps):
         blocks = topk.block_max.shape[1]
         kernels.output_topk[(blocks,)](
             h, weight, *topk, state.steps_done, state.options, number, V, blocks,
-            SIZE=D, N=LOGITS_PER_PROGRAM, B=_block_width(D, LOGITS_PER_PROGRAM, 1), **SPECIAL_IDS,
-            num_warps=NUM_WARPS["output_topk"],
+            SIZE=D, N=LOGITS_PER_PROGRAM, B=_block_width(D, LOGITS_PER_PROGRAM, 1), **SPECIAL_IDS, num_warps=1,
         )  # fmt: skip
         return topk
 
@@ -98,8 +94,7 @@ class TritonDecodingOps(DecodingOps):
         H, D = next_power_of_two(heads, 1), next_power_of_two(size)
         kernels.self_attention_step[(R,)](
             qkv, cache, table, out, state.steps_done, number, R, heads, capacity, size**-0.5,
-            W=state.tokens.shape[1], SIZE=size, H=H, D=D, P=max(1, min(32, MAX_KEY_TILE // (H * D))),
-            num_warps=NUM_WARPS["self_attention_step"],
+            W=state.tokens.shape[1], SIZE=size, H=H, D=D, P=max(1, min(32, MAX_KEY_TILE // (H * D))), num_warps=2,
         )  # fmt: skip
         return out
 
@@ -112,7 +107,7 @@ class TritonDecodingOps(DecodingOps):
         kernels.cross_attention[(A, heads)](
             q, source, lengths, out, source.stride(0), source.stride(1), heads, size**-0.5,
             W=W, SIZE=size, R=next_power_of_two(W), D=next_power_of_two(size), S=min(32, next_power_of_two(S)),
-            EXACT=exact, num_warps=NUM_WARPS["cross_attention"],
+            EXACT=exact, num_warps=2,
         )  # fmt: skip
         return out
 
@@ -123,15 +118,14 @@ class TritonDecodingOps(DecodingOps):
         R, H = h.shape
         if R > MAX_GEMV_ROWS:
             pre = torch.addmm(gates.bias, _gather_pieces(pieces, R), gates.weight.t())
-            B = min(512, next_power_of_two(H))
-            kernels.lstm_gates[(R, math.ceil(H / B))](pre, c, rows, after, h, H=H, B=B)
+            TritonStepOps().lstm_gates(LSTMStep(pre, c, after), h, h, rows)
             return
         tensors, sizes = _pack_pieces(pieces)
         block_rows = next_power_of_two(R, 1)
         kernels.lstm_step[(math.ceil(H / UNITS_PER_PROGRAM),)](
             *tensors, gates.weight, gates.bias, c, rows, after, h, R, **sizes,
             H=H, J=UNITS_PER_PROGRAM, B=_block_width(max(sizes.values()), 4 * UNITS_PER_PROGRAM, block_rows),
-            R=block_rows, num_warps=NUM_WARPS["lstm_step"],
+            R=block_rows, num_warps=2,
         )  # fmt: skip
 
     def luong_attention(self, query: Tensor, source: SourceMemory, v: Tensor | None, weights: Tensor | None) -> Tensor:
@@ -144,8 +138,7 @@ class TritonDecodingOps(DecodingOps):
             query, source.keys, source.values, query if v is None else v, source.lengths,
             context if weights is None else weights, context, S,
             W=R // A, SIZE=K, WIDTH=V, SPAN=span, BLOCK_S=source_block, BLOCK=block,
-            CONCAT=v is not None, STORE=weights is not None,
-            num_warps=NUM_WARPS["luong_attention"] if R <= MAX_GEMV_ROWS else 8,
+            CONCAT=v is not None, STORE=weights is not None, num_warps=4 if R <= MAX_GEMV_ROWS else 8,
         )  # fmt: skip
         return context
 
@@ -160,7 +153,7 @@ class TritonDecodingOps(DecodingOps):
         kernels.attentional_state[(math.ceil(F / OUTPUTS_PER_PROGRAM),)](
             *tensors, weight, out, R, **sizes,
             F=F, N=OUTPUTS_PER_PROGRAM, B=_block_width(max(sizes.values()), OUTPUTS_PER_PROGRAM, block_rows),
-            R=block_rows, num_warps=NUM_WARPS["attentional_state"],
+            R=block_rows, num_warps=4,
         )  # fmt: skip
 
 

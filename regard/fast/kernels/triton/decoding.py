@@ -11,7 +11,7 @@ import inspect
 import triton
 import triton.language as tl
 
-from regard.fast.kernels.triton.rnn import load_gates, score_rows, softmax_scores, sum_weighted_rows, tanh
+from regard.fast.kernels.triton.rnn import score_rows, softmax_scores, sum_weighted_rows, tanh
 
 
 def step_agnostic_jit(function):
@@ -384,21 +384,6 @@ def gather_pieces(
         copy_row(x_1, rows_1, out + SIZE_0, row, SIZE_1, GIVEN_1, B)
     if SIZE_2 > 0:
         copy_row(x_2, rows_2, out + SIZE_0 + SIZE_1, row, SIZE_2, GIVEN_2, B)
-
-
-@step_agnostic_jit
-def lstm_gates(
-    pre, c, rows_of, after, h,
-    H: tl.constexpr, B: tl.constexpr,
-):  # fmt: skip
-    """Compute the gates of a part of a row from their pre-activations."""
-    row = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * B + tl.arange(0, B)
-    real = at < H
-    i, f, g, o = load_gates(pre + row * 4 * H, at, real, H)
-    new = f * tl.load(c + tl.load(rows_of + row) * H + at, real, 0.0) + i * g
-    tl.store(after + row * H + at, new, real)
-    tl.store(h + row * H + at, o * tanh(new), real)
 
 
 @step_agnostic_jit

@@ -56,15 +56,17 @@ def load_gates(pre, at, real, SIZE: tl.constexpr):
 def lstm_gates_fwd(
     pre, c, after, h, above, keep_mask,
     pre_row, c_row, after_row, h_row, above_row, keep_mask_row,
-    scale,
-    SIZE: tl.constexpr, UNIT: tl.constexpr, HAS_DROPOUT: tl.constexpr, BLOCK: tl.constexpr,
+    scale, rows_of,
+    SIZE: tl.constexpr, UNIT: tl.constexpr, HAS_DROPOUT: tl.constexpr, GATHER: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gates of a part of a row."""
-    row = tl.program_id(0).to(tl.int64) * UNIT
+    """Compute the gates of a part of a row; GATHER: from the cell state of another row."""
+    row = tl.program_id(0).to(tl.int64)
+    before = (tl.load(rows_of + row) if GATHER else row) * UNIT
+    row *= UNIT
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     real = at < SIZE
     i, f, g, o = load_gates(pre + row * pre_row, at, real, SIZE)
-    new = f * tl.load(c + row * c_row + at, mask=real, other=0.0) + i * g
+    new = f * tl.load(c + before * c_row + at, mask=real, other=0.0) + i * g
     new_h = o * tanh(new)
     tl.store(after + row * after_row + at, new, mask=real)
     tl.store(h + row * h_row + at, new_h, mask=real)
@@ -279,10 +281,12 @@ class TritonStepOps(StepOps):
     Keys and values are contiguous, as is the last dimension of everything else.
     """
 
-    def lstm_gates(self, step: LSTMStep, h: Tensor, above: Tensor) -> None:
-        """See `StepOps`."""
+    def lstm_gates(self, step: LSTMStep, h: Tensor, above: Tensor, rows: Tensor | None = None) -> None:
+        """See `StepOps`; with `rows` (B,) c_{t-1} is that of these rows."""
         pre, c, after, keep_mask, scale = step
-        _launch_elementwise(lstm_gates_fwd, (pre, c, after, h, above, _as_uint8(keep_mask, c)), c, keep_mask, scale)
+        tensors = (pre, c, after, h, above, _as_uint8(keep_mask, c))
+        gather = {"rows_of": c if rows is None else rows, "GATHER": rows is not None}
+        _launch_elementwise(lstm_gates_fwd, tensors, h, keep_mask, scale, **gather)
 
     def lstm_gates_backward(self, step: LSTMStep, d_above: Tensor, d_h: Tensor, d_c: Tensor, d_pre: Tensor) -> None:
         """See `StepOps`."""
@@ -351,12 +355,13 @@ class TritonStepOps(StepOps):
 
 
 def _launch_elementwise(
-    kernel: Any, tensors: Sequence[Tensor], like: Tensor, keep_mask: Tensor | None, scale: float
+    kernel: Any, tensors: Sequence[Tensor], like: Tensor, keep_mask: Tensor | None, scale: float, **others: Any
 ) -> None:
     """Run a kernel on parts of rows of the size of `like`, with the row strides of its tensors."""
     rows, size = like.shape
     (grid, block), (unit, steps) = _row_grid(rows, size), _row_strides(tensors)
-    kernel[grid](*tensors, *steps, scale, SIZE=size, UNIT=unit, HAS_DROPOUT=keep_mask is not None, BLOCK=block)
+    has_dropout = keep_mask is not None
+    kernel[grid](*tensors, *steps, scale, **others, SIZE=size, UNIT=unit, HAS_DROPOUT=has_dropout, BLOCK=block)
 
 
 def _as_uint8(keep_mask: Tensor | None, other: Tensor) -> Tensor:
