@@ -99,22 +99,22 @@ class OnnxDecoder:
         weights = torch.from_numpy(attention)[:, None]
         return log_probs, new_state, Attended(weights[..., :0], weights)
 
-    def select(self, state: State, output_rows: Tensor) -> State:
+    def select(self, state: State, rows: Tensor) -> State:
         """Select rows of a state."""
-        return {name: array.take(output_rows.numpy(), 0) for name, array in state.items()}
+        return {name: array.take(rows.numpy(), 0) for name, array in state.items()}
 
     def expand_beams(self, state: State, width: int) -> State:
         """Repeat each row, except for shared arrays."""
         return self._map_unshared(state, lambda array: array.repeat(width, 0))
 
-    def reorder_beams(self, state: State, output_rows: Tensor) -> State:
+    def reorder_beams(self, state: State, rows: Tensor) -> State:
         """Reorder rows within their sources."""
-        return self._map_unshared(state, lambda array: array.take(output_rows.numpy(), 0))
+        return self._map_unshared(state, lambda array: array.take(rows.numpy(), 0))
 
-    def keep_rows(self, state: State, output_rows: Tensor, sources: Tensor) -> State:
+    def keep_rows(self, state: State, rows: Tensor, sources: Tensor) -> State:
         """Keep some rows, and the given sources."""
         return {
-            name: array.take((sources if name in self.shared_names else output_rows).numpy(), 0)
+            name: array.take((sources if name in self.shared_names else rows).numpy(), 0)
             for name, array in state.items()
         }
 

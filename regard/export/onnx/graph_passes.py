@@ -75,9 +75,9 @@ class OutputRows(NamedTuple):
     weights: np.ndarray[Any, Any]
     vocabulary_dim: int
 
-    def select(self, vocabulary_dim: Sequence[int]) -> np.ndarray[Any, Any]:
+    def select(self, token_ids: Sequence[int]) -> np.ndarray[Any, Any]:
         """Return the weights of some tokens."""
-        return np.ascontiguousarray(self.weights.take(vocabulary_dim, self.vocabulary_dim))
+        return np.ascontiguousarray(self.weights.take(token_ids, self.vocabulary_dim))
 
 
 def open_output_layer(path: Path) -> tuple[bytes, dict[str, OutputRows]]:
@@ -121,11 +121,11 @@ def _output_layer_inputs(
 def _nodes_after_matmul(graph: Any) -> list[Any]:
     """Return the nodes from the log-probabilities back to the last product, which is the last of the list."""
     makers = {name: node for node in graph.node for name in node.output}
-    output_rows: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     waiting = [graph.output[0].name]
     while waiting:
         node = makers.get(waiting.pop())
-        if node is not None and node.op_type != QUANTIZE and node.output[0] not in output_rows:
-            output_rows[node.output[0]] = node
+        if node is not None and node.op_type != QUANTIZE and node.output[0] not in found:
+            found[node.output[0]] = node
             waiting.extend(() if node.op_type in MATMULS else node.input)
-    return sorted(output_rows.values(), key=lambda node: node.op_type in MATMULS)
+    return sorted(found.values(), key=lambda node: node.op_type in MATMULS)

@@ -69,9 +69,9 @@ class ForwardBackwardGraph:
         outputs, input_grads = self.run_once(function)
         self.outputs = buffers.allocate_like("output", outputs)
         self.output_grads = buffers.allocate_like(
-            "came", [output if output.requires_grad else None for output in outputs]
+            "output_grad", [output if output.requires_grad else None for output in outputs]
         )
-        self.input_grads = buffers.allocate_like("slope", input_grads)
+        self.input_grads = buffers.allocate_like("input_grad", input_grads)
 
     def record(self, function: TensorFunction, buffers: StaticBuffers) -> ForwardBackwardGraph:
         """Capture both passes, each as one graph."""

@@ -110,30 +110,30 @@ class Int8Transformer:
         assert isinstance(encoder, TransformerEncoder)
         assert isinstance(decoder, TransformerDecoder)
         source, target = encoder.embedding.words.weight, decoder.embedding.words.weight
-        batch = source.detach().clone()
-        self.embedding_table, self.kernels = EmbeddingTable(batch, encoder.embedding), kernels
+        words = source.detach().clone()
+        self.embedding_table, self.kernels = EmbeddingTable(words, encoder.embedding), kernels
         self.weights = WeightArena(kernels)
         self.stack = self.weights.stack(encoder)
         self.memory = self.weights.memory(decoder.decoder_layers())
-        target_table = EmbeddingTable(batch if target is source else target.detach().clone(), decoder.embedding)
+        target_table = EmbeddingTable(words if target is source else target.detach().clone(), decoder.embedding)
         self.decoder = Int8Decoder(decoder, target_table, kernels)
 
-    def restrict_vocabulary(self, batch: Sequence[int]) -> Int8Transformer:
+    def restrict_vocabulary(self, token_ids: Sequence[int]) -> Int8Transformer:
         """Return a model that reads and writes the given target ids only, numbered from 0."""
         other = copy.copy(self)
-        other.decoder = self.decoder.restrict_vocabulary(torch.tensor(batch))
+        other.decoder = self.decoder.restrict_vocabulary(torch.tensor(token_ids))
         return other
 
     def encode(self, source: Tensor, lengths: Tensor) -> KVState:
         """Return the state before the first token of sources (B, S)."""
         mask, decoder = prefix_mask(lengths, source.shape[1]), self.decoder.stack
-        ids, batch, (rows, places) = source.long().contiguous(), mask.sum(1), mask.shape
+        ids, lengths, (rows, places) = source.long().contiguous(), mask.sum(1), mask.shape
         positions = self.embedding_table.position_table(places)
         pair = 2 * decoder.size // decoder.heads
         source_kv = torch.zeros(decoder.count, rows, decoder.heads, places, pair, dtype=torch.float32)
         workspace = torch.empty(self.kernels.int8_encode_workspace(self.stack, places), dtype=torch.uint8)
         is_valid = self.kernels.int8_encode(
-            *(self.stack, self.embedding_table.as_struct(positions), ids.data_ptr(), batch.data_ptr(), rows, places),
+            *(self.stack, self.embedding_table.as_struct(positions), ids.data_ptr(), lengths.data_ptr(), rows, places),
             *(self.memory, decoder.count, decoder.heads, source_kv.data_ptr(), workspace.data_ptr()),
         )
         _check_ids(is_valid, source, self.embedding_table)
@@ -163,11 +163,11 @@ class Int8Decoder(KVCachedDecoder):
         self.output = self.output_arena.product(self.output_matrix)
         self.words: Tensor | None = None  # ids of the tokens if the vocabulary is restricted
 
-    def restrict_vocabulary(self, batch: Tensor) -> Int8Decoder:
+    def restrict_vocabulary(self, token_ids: Tensor) -> Int8Decoder:
         """Return a decoder for some target ids."""
         other = copy.copy(self)
-        other.words = batch if self.words is None else self.words[batch]
-        other.output_matrix, other.output_arena = self.output_matrix.select_rows(batch), WeightArena(self.kernels)
+        other.words = token_ids if self.words is None else self.words[token_ids]
+        other.output_matrix, other.output_arena = self.output_matrix.select_rows(token_ids), WeightArena(self.kernels)
         other.output = other.output_arena.product(other.output_matrix)
         return other
 

@@ -77,7 +77,7 @@ class BeamKVCache:
 def _concat_caches(caches: Sequence[tuple[BeamKVCache, int]], num_kept: int) -> BeamKVCache:
     """Concatenate the groups of some caches, with free positions behind.
 
-    Of each cache the last `size` positions become the last of `last` positions, after padding.
+    Of each cache the last `size` positions become the last of `num_kept` positions, after padding.
     """
     num_free = max(MIN_FREE_POSITIONS, num_kept // 2)
     keys = _copy_last([(cache.keys, size) for cache, size in caches], 4, num_kept, num_kept + num_free)
@@ -86,7 +86,7 @@ def _concat_caches(caches: Sequence[tuple[BeamKVCache, int]], num_kept: int) -> 
 
 
 def _copy_last(tensors: Sequence[tuple[Tensor, int]], dim: int, num_kept: int, capacity: int) -> Tensor:
-    """Concatenate tensors; of each the last entries along `dim` are right-aligned at `last`, zeros before them."""
+    """Concatenate tensors; of each the last entries along `dim` end at `num_kept`, zeros before them."""
     shape, first = list(tensors[0][0].shape), 0
     shape[1], shape[dim] = sum(tensor.shape[1] for tensor, _ in tensors), capacity
     out = tensors[0][0].new_empty(shape)

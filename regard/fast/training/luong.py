@@ -105,8 +105,8 @@ def _are_shapes_supported(decoder: LuongDecoder, state: LuongState, words: Tenso
     """Return whether each row has its own non-empty memory, and no window is too small in it."""
     (rows, source), (window_radius, sigma) = state.memory.mask.shape, _get_window(decoder)
     fits = not window_radius or source <= MAX_WINDOWS * (2 * window_radius + 1)
-    state_dtype = not sigma or 2 * sigma >= window_radius  # else the Gaussian underflows at the ends of the window
-    return rows == words.shape[0] and source > 0 and fits and state_dtype
+    is_normal = not sigma or 2 * sigma >= window_radius  # else the Gaussian underflows at the ends of the window
+    return rows == words.shape[0] and source > 0 and fits and is_normal
 
 
 def prepare_inputs(decoder: LuongDecoder, state: LuongState, words: Tensor) -> tuple[LoopConfig, list[Tensor]]:

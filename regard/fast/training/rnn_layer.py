@@ -152,9 +152,9 @@ class LSTMFunction(Function):
         ctx: Any, x: Tensor, h: Tensor, c: Tensor, W: Tensor, U: Tensor, b: Tensor, gemm: Gemm
     ) -> tuple[Tensor, Tensor]:
         """Run the steps."""
-        h, c, (rows, is_token, width) = h.contiguous(), c.contiguous(), x.shape
-        gates = gemm.linear(x.reshape(rows * is_token, width), W.t(), b).view(rows, is_token, len(b))
-        states, cells = x.new_empty(2, rows, is_token, h.shape[1])
+        h, c, (rows, length, width) = h.contiguous(), c.contiguous(), x.shape
+        gates = gemm.linear(x.reshape(rows * length, width), W.t(), b).view(rows, length, len(b))
+        states, cells = x.new_empty(2, rows, length, h.shape[1])
         previous_h, cell_states, V, steps = h, c, gemm.prepack(U.t()), gemm.elementwise or STEP_OPS
         for gate, new_h, new_c in zip(gates.unbind(1), states.unbind(1), cells.unbind(1), strict=True):
             gemm.add_mm(gate, previous_h, V)
@@ -203,15 +203,15 @@ class GRUFunction(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, h: Tensor, W: Tensor, U: Tensor, b: Tensor) -> Tensor:
         """Compute r, z = σ(Wx + Uh + b), h̃ = tanh(Wx + U(r⊙h) + b), h + z⊙(h̃ − h). Gates are kept activated."""
-        rows, is_token, width = x.shape
+        rows, length, width = x.shape
         size = h.shape[1]
-        gates = torch.addmm(b, x.reshape(rows * is_token, width), W.t()).view(rows, is_token, 3 * size)
-        states = h.new_empty(rows, is_token, size)
+        gates = torch.addmm(b, x.reshape(rows * length, width), W.t()).view(rows, length, 3 * size)
+        states = h.new_empty(rows, length, size)
         # h_{t-1} and r⊙h_{t-1}, the inputs of the products
-        previous_states, reset_states = x.new_empty(2, rows, is_token, size)
+        previous_states, reset_states = x.new_empty(2, rows, length, size)
         U_rz, U_n = (TORCH_GEMM.prepack(tensor.t()) for tensor in U.tensor_split([2 * size]))
         previous_h = h
-        for t in range(is_token):
+        for t in range(length):
             rz, n = gates[:, t].tensor_split([2 * size], 1)
             r, z = rz.addmm_(previous_states[:, t].copy_(previous_h), U_rz).sigmoid_().chunk(2, 1)
             n.addmm_(torch.mul(r, previous_states[:, t], out=reset_states[:, t]), U_n).tanh_()

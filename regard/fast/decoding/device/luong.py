@@ -131,8 +131,8 @@ class LuongStep:
         copy_into(self.source.values, read.memory.values)
         W, (h, c, attentional) = self.size.width, self.states[0]
         for state, *buffers in zip(read.recurrent, h, c, strict=True):
-            for layer_index, tensor in zip(buffers, tensors_of(state), strict=True):
-                copy_into(layer_index, tensor.repeat_interleave(W, 0))
+            for buffer, tensor in zip(buffers, tensors_of(state), strict=True):
+                copy_into(buffer, tensor.repeat_interleave(W, 0))
         copy_into(attentional, read.attentional_vector.repeat_interleave(W, 0))
 
     def copy_states(self, sentence_ids: Tensor, steps_done: int) -> list[Tensor]:
@@ -147,8 +147,8 @@ class LuongStep:
         """Copy them to this workspace."""
         h, c, attentional = self.states[0]
         self.source.lengths.zero_()
-        for layer_index, tensor in zip((*h, *c, attentional, *self.source), states, strict=True):
-            copy_into(layer_index, tensor)
+        for buffer, tensor in zip((*h, *c, attentional, *self.source), states, strict=True):
+            copy_into(buffer, tensor)
 
     def step(self, state: BeamState, number: int) -> Tensor:
         """Compute h_t → a_t → c_t → h̃_t."""

@@ -124,7 +124,7 @@ class WorkspaceSize(NamedTuple):
 
     sentences: int
     width: int  # beam size
-    source: int  # positions of the longest source source
+    source: int  # positions of the longest source
     capacity: int  # target positions of a KV cache
 
     @property

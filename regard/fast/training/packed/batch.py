@@ -102,6 +102,6 @@ def target_lengths(target_in: Tensor, target_out: Tensor) -> Tensor:
 
 
 def pad_lengths(lengths: Tensor, is_padding: Tensor, longest: int, num_tokens: int) -> Tensor:
-    """Return lengths (B,) where spare sentences are filled up, so that there are `words` tokens in all."""
+    """Return lengths (B,) where spare sentences are filled up, so that there are `num_tokens` in all."""
     remaining = num_tokens - lengths.sum() - longest * (is_padding.cumsum(0) - 1)
     return torch.where(is_padding, remaining.clamp(0, longest), lengths)
