@@ -142,14 +142,13 @@ def _lock(folder: Path) -> int | None:
     """Lock a folder; BlockingIOError if another process has, None if folders cannot be locked here, or it has gone."""
     if fcntl is None:
         return None
+    lock = None
     try:
         lock = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
         if isinstance(error, BlockingIOError):
             raise
         return None

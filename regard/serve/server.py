@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import FrameType
 
@@ -40,21 +41,17 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
     """Load the runs and answer requests until a signal ends the service; accepted requests are answered first."""
     configure_logging()
     _handle_termination(_exit)
-    sockets = bind(settings.host, settings.port)
-    try:
+    with ExitStack() as stack:
+        sockets = bind(settings.host, settings.port)
+        stack.callback(close_all, sockets)
         sys.setswitchinterval(0.0005)  # seconds: the event loop must not wait long for threads that decode
-        service = Service(runs, settings)
-        try:
-            server = Server(make_server_config(service))
-            _handle_termination(server.handle_exit)
-            listen(sockets)
-            freeze_garbage_collector()
-            announce(service, format_url(settings.host, sockets))
-            server.run(sockets)
-        finally:
-            service.close()
-    finally:
-        close_all(sockets)
+        service = stack.enter_context(closing(Service(runs, settings)))
+        server = Server(make_server_config(service))
+        _handle_termination(server.handle_exit)
+        listen(sockets)
+        freeze_garbage_collector()
+        announce(service, format_url(settings.host, sockets))
+        server.run(sockets)
 
 
 def _handle_termination(handler: Callable[[int, FrameType | None], None]) -> None:

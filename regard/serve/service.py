@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 SMALL_KEYLESS = 65_536  # bytes of a body that is read without a key; the key may be in it
-MAX_KEYLESS = 8  # larger ones that are read at once
+MAX_KEYLESS = 8  # larger ones that are read at once, while their key is not known yet
 
 
 class Client(NamedTuple):
@@ -66,7 +67,7 @@ class Service:
         self.models = load_models(runs, settings, self.metrics.record_admission)
         self.detect = LanguageDetector(self.models.languages)
         self.rate_limiter = RateLimiter(settings.ban_after)
-        self.keyless_bodies = 0  # large bodies that are being read, and whose key is not known yet
+        self.keyless_slots = asyncio.Semaphore(MAX_KEYLESS)
         self.file_store = FileStore(settings.kept_limit)
         self.body_pool = BoundedThreadPool(threads=1, queue_size=60)  # parses bodies
         self.text_pool = BoundedThreadPool(threads=1, queue_size=1000)  # searches long texts for letters
@@ -95,7 +96,7 @@ class Service:
         if key or self.api_keys is None:
             client = await self._check_key(client, key)
             self.rate_limiter.check(client.name, 1, client.quota)
-        with self._limit_keyless(request) if self.settings.require_key and not key else nullcontext():
+        async with self._limit_keyless(request) if self.settings.require_key and not key else nullcontext():
             values = await read_parameters(request, self.body_pool)
             cost = count_texts(values)
             if not key:
@@ -118,23 +119,17 @@ class Service:
         quota = Quota(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
         return Client(f"address {network}", quota, settings.char_limit)
 
-    @contextmanager
-    def _limit_keyless(self, request: Request) -> Iterator[None]:
+    def _limit_keyless(self, request: Request) -> AbstractAsyncContextManager[None]:
         """Refuse a large body without a key if several are being read, so that they cannot fill the memory."""
         length = request.headers.get("content-length", "0" if "transfer-encoding" not in request.headers else "")
         if length.isdecimal() and int(length) <= SMALL_KEYLESS:
-            yield
-            return
-        if self.keyless_bodies >= MAX_KEYLESS:
+            return nullcontext()
+        if self.keyless_slots.locked():
             raise OverloadedError(
-                f"{self.keyless_bodies} large bodies without a key are being read",
+                f"{MAX_KEYLESS} large bodies without a key are being read",
                 "Too many large requests without a key in a header or in the query; send it as Authorization: Bearer",
             )
-        self.keyless_bodies += 1
-        try:
-            yield
-        finally:
-            self.keyless_bodies -= 1
+        return self.keyless_slots
 
     async def _check_key(self, client: Client, key: str, cost: int = 1) -> Client:
         """Return the client that a key makes of one without; attempts to guess a key are counted as requests."""

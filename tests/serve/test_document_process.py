@@ -194,7 +194,7 @@ def test_cancelled_document_ends_its_process(pool: DocumentPool) -> None:
         with suppress(asyncio.CancelledError):
             await task
         assert await asyncio.to_thread(process.process.wait) == -signal.SIGKILL
-        assert (pool.busy, pool.idle) == (0, [])
+        assert (pool.slots.locked(), pool.idle) == (False, [])
 
     get_id(pool)
     (process,) = pool.idle

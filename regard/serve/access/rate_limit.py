@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv6Network, ip_address
 from typing import NamedTuple
 
+from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from regard.serve.http.errors import HTTPError
@@ -129,8 +130,8 @@ class RateLimiter:
 
 def client_address(scope: Scope, trust_proxy: bool) -> str:
     """Return the address of a client: behind a trusted proxy, the last entry of X-Forwarded-For, which it wrote."""
-    forwarded = [value for name, value in scope["headers"] if name == b"x-forwarded-for"] if trust_proxy else []
-    last = forwarded[-1].decode("latin-1").rpartition(",")[2].strip() if forwarded else ""
+    forwarded = Headers(scope=scope).getlist("x-forwarded-for") if trust_proxy else []
+    last = forwarded[-1].rpartition(",")[2].strip() if forwarded else ""
     return last[:MAX_ADDRESS] or str((scope.get("client") or ("",))[0])
 
 

@@ -111,23 +111,19 @@ class DocumentPool:
 
     def __init__(self, processes: int, queue_size: int) -> None:
         self.capacity = processes + queue_size
-        self.busy = 0  # documents that are translated or wait
-        self.slots = asyncio.Semaphore(processes)
+        self.slots = asyncio.Semaphore(self.capacity)  # of documents that are translated or wait
+        self.process_slots = asyncio.Semaphore(processes)
         self.limits = ProcessLimits()
         self.idle: list[DocumentProcess] = []
 
     async def translate(self, document: Document, translate: Translate, warn: Callable[[str], None]) -> bytes:
         """Translate a document. If this is cancelled, its process is killed."""
-        if self.busy >= self.capacity:
-            raise OverloadedError(f"{self.busy} documents are translated or wait already")
-        self.busy += 1
-        try:
-            async with self.slots:
-                if resource is None:
-                    return await _translate_in_thread(document, translate, warn)
-                return await self._translate_in_process(document, translate, warn)
-        finally:
-            self.busy -= 1
+        if self.slots.locked():
+            raise OverloadedError(f"{self.capacity} documents are translated or wait already")
+        async with self.slots, self.process_slots:
+            if resource is None:
+                return await _translate_in_thread(document, translate, warn)
+            return await self._translate_in_process(document, translate, warn)
 
     async def _translate_in_process(
         self, document: Document, translate: Translate, warn: Callable[[str], None]

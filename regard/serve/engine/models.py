@@ -176,21 +176,23 @@ class ModelRegistry:
 
     def find_route(self, source: str, target: str) -> list[TranslationModel] | None:
         """Return the shortest chain of models; empty if the languages are the same, None if there is no chain."""
-        queue: deque[tuple[str, list[TranslationModel]]] = deque([(source, [])])
-        reached = {source}
-        while queue:
-            language, route = queue.popleft()
-            if language == target:
-                return route
-            for (model_source, model_target), model in self.pairs.items():
-                if model_source == language and model_target not in reached:
-                    reached.add(model_target)
-                    queue.append((model_target, [*route, model]))
-        return None
+        return self._find_routes(source).get(target)
 
     def list_targets(self, source: str) -> list[str]:
         """Return the languages that a language can be translated to, itself included."""
-        return [target for target in self.languages if self.find_route(source, target) is not None]
+        return sorted(self._find_routes(source))
+
+    def _find_routes(self, source: str) -> dict[str, list[TranslationModel]]:
+        """Return the shortest chain of models to each language that can be reached."""
+        routes: dict[str, list[TranslationModel]] = {source: []}
+        queue = deque([source])
+        while queue:
+            language = queue.popleft()
+            for (model_source, model_target), model in self.pairs.items():
+                if model_source == language and model_target not in routes:
+                    routes[model_target] = [*routes[language], model]
+                    queue.append(model_target)
+        return routes
 
     def get(self, name: str) -> TranslationModel:
         """Return a model that translates by its name; the first one if the name is empty."""

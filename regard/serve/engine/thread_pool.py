@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from regard.serve.http.errors import OverloadedError
@@ -21,22 +21,15 @@ class BoundedThreadPool:
     def __init__(self, threads: int, queue_size: int) -> None:
         self.executor = ThreadPoolExecutor(threads)
         self.capacity = threads + queue_size
-        self.busy = 0  # tasks that run or wait; a cancelled one counts until its thread is free
-        self.lock = threading.Lock()
+        self.slots = threading.Semaphore(self.capacity)  # a cancelled task has one until its thread is free
 
     async def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function in a thread and return its result."""
-        with self.lock:
-            if self.busy >= self.capacity:
-                raise OverloadedError(f"{self.busy} tasks run or wait already")
-            self.busy += 1
+        if not self.slots.acquire(blocking=False):
+            raise OverloadedError(f"{self.capacity} tasks run or wait already")
         future = self.executor.submit(function, *arguments)
-        future.add_done_callback(self._finish)
+        future.add_done_callback(lambda _: self.slots.release())
         return await asyncio.wrap_future(future)
-
-    def _finish(self, future: Future[Any]) -> None:
-        with self.lock:
-            self.busy -= 1
 
     def close(self) -> None:
         """Wait for the running work and end the threads."""

@@ -253,16 +253,12 @@ class BatchSession(Generic[S, R, K]):
         if self.awaits_segments and (not self.running or self.pipe.poll()):
             segments += self._receive_segments()
         if not self.awaits_segments:
-            self._send_results()
+            self.pipe.send(WorkerMessage(self.unsent))
+            self.unsent, self.awaits_segments = [], True
         if not self.running and not segments:
             segments += self._receive_segments()
         self.running += len(segments)
         return segments
-
-    def _send_results(self) -> None:
-        self.pipe.send(WorkerMessage(self.unsent))
-        self.unsent = []
-        self.awaits_segments = True
 
     def _receive_segments(self) -> list[S]:
         self.awaits_segments = False

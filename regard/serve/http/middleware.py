@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit, urlunsplit
 
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -92,25 +93,24 @@ class RequestGuard:
                 await form.close()
             self._log_request(scope, method, response.status or CLIENT_CLOSED, time.perf_counter() - started)
 
-    def _make_headers(self, scope: Scope) -> dict[bytes, bytes]:
+    def _make_headers(self, scope: Scope) -> dict[str, str]:
         """Return the headers of every response; those of CORS if the page that asks may use the service."""
         headers = dict(SECURITY_HEADERS)
-        origin = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), "")
         if "*" in self.origins:
             headers |= CORS_HEADERS | {"Access-Control-Allow-Origin": "*"}
         elif self.origins:
             headers["Vary"] = "Origin"
-            if origin in self.origins:
+            if (origin := Headers(scope=scope).get("origin")) in self.origins:
                 headers |= CORS_HEADERS | {"Access-Control-Allow-Origin": origin}
-        return {name.lower().encode(): value.encode("latin-1") for name, value in headers.items()}
+        return headers
 
     def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
         """Refuse a body that is too large, or takes too long to arrive."""
         is_file = scope["path"].endswith("/translate_file")
         limit = self.settings.file_limit if is_file else self.settings.body_limit
         too_large = HTTPError(f"Invalid request: the {'file' if is_file else 'body'} exceeds {limit} bytes", 413)
-        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if declared.isdigit() and int(declared) > limit:
+        declared = Headers(scope=scope).get("content-length", "0")
+        if declared.isdecimal() and int(declared) > limit:
             raise too_large
         size, is_complete = 0, False
         deadline = time.monotonic() + self.settings.patience
@@ -161,7 +161,7 @@ def _parse_origins(settings: Settings) -> frozenset[str]:
 class ResponseWriter:
     """ASGI `send` that adds headers to a response, and turns errors that are not JSON into JSON."""
 
-    def __init__(self, send: Send, headers: Mapping[bytes, bytes], has_body: bool) -> None:
+    def __init__(self, send: Send, headers: Mapping[str, str], has_body: bool) -> None:
         self.send = send
         self.headers = headers
         self.has_body = has_body
@@ -172,23 +172,21 @@ class ResponseWriter:
         """Send one message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = {name.lower(): value for name, value in message.get("headers", [])}
-            if self.status >= 400 and not own.get(b"content-type", b"").startswith(b"application/json"):
+            headers = MutableHeaders(raw=list(message["headers"]))
+            if self.status >= 400 and not headers.get("content-type", "").startswith("application/json"):
                 self.replaced_start = message
                 return
-            kept = [(name, value) for name, value in message.get("headers", []) if name.lower() != b"location"]
-            if location := own.get(b"location"):
-                kept.append((b"location", _remove_host(location)))
-            added = [(name, value) for name, value in self.headers.items() if name not in own]
-            message = {**message, "headers": [*kept, *added]}
+            if location := headers.get("location"):
+                headers["location"] = _remove_host(location)
+            for name, value in self.headers.items():
+                headers.setdefault(name, value)
+            message = {**message, "headers": headers.raw}
         elif self.replaced_start:
             start, self.replaced_start = self.replaced_start, None
             text = message.get("body", b"").decode("utf-8", "replace") or HTTPStatus(self.status).phrase
-            replaced = (b"content-type", b"content-length")
-            headers = {
-                name.decode(): value.decode() for name, value in start["headers"] if name.lower() not in replaced
-            }
-            error = JSONResponse({"error": text}, self.status, headers)
+            kept = MutableHeaders(raw=list(start["headers"]))
+            del kept["content-type"], kept["content-length"]
+            error = JSONResponse({"error": text}, self.status, kept)
             await self({**start, "headers": error.raw_headers})
             message = {"type": "http.response.body", "body": error.body}
         if message["type"] == "http.response.body" and not self.has_body:
@@ -201,7 +199,7 @@ class ResponseWriter:
             await JSONResponse({"error": error.message}, error.status, error.headers)(scope, receive, self)
 
 
-def _remove_host(location: bytes) -> bytes:
+def _remove_host(location: str) -> str:
     """Return the path and query of a URL: the host that a client states is not repeated unchecked."""
-    parts = urlsplit(location.decode("latin-1"))
-    return urlunsplit(("", "", f"/{parts.path.lstrip('/')}", parts.query, "")).encode("latin-1")
+    parts = urlsplit(location)
+    return urlunsplit(("", "", f"/{parts.path.lstrip('/')}", parts.query, ""))

@@ -60,12 +60,7 @@ def _validate_file(value: Any) -> UploadFile:
 Text = Annotated[str, BeforeValidator(_validate_text), BeforeValidator(_skip_empty)]
 Texts = Annotated[str | list[str], BeforeValidator(_validate_texts), BeforeValidator(_skip_empty)]
 Number = Annotated[int, BeforeValidator(_validate_number), BeforeValidator(_skip_empty)]
-OptionalNumber = Annotated[
-    int | None,
-    BeforeValidator(_validate_number),
-    BeforeValidator(_skip_empty),
-    WithJsonSchema({"type": "integer"}),
-]
+OptionalNumber = Annotated[Number | None, WithJsonSchema({"type": "integer"})]
 Flag = Annotated[bool, BeforeValidator(_validate_flag)]
 File = Annotated[Any, BeforeValidator(_validate_file), WithJsonSchema({"type": "string", "format": "binary"})]
 JSON_INPUTS: list[dict[str, Any]] = [
