@@ -106,7 +106,10 @@ def announce(service: Service, url: str) -> None:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket to each address of a host, before models are loaded; clients cannot connect yet."""
+    """Bind a socket to each address of a host, before models are loaded; clients cannot connect yet.
+
+    uvicorn binds only when the application is loaded.
+    """
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

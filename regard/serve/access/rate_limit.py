@@ -129,7 +129,10 @@ class RateLimiter:
 
 
 def client_address(scope: Scope, trust_proxy: bool) -> str:
-    """Return the address of a client: behind a trusted proxy, the last entry of X-Forwarded-For, which it wrote."""
+    """Return the address of a client: behind a trusted proxy, the last entry of X-Forwarded-For, which it wrote.
+
+    uvicorn would take the first entry, which the client can write.
+    """
     forwarded = Headers(scope=scope).getlist("x-forwarded-for") if trust_proxy else []
     last = forwarded[-1].rpartition(",")[2].strip() if forwarded else ""
     return last[:MAX_ADDRESS] or str((scope.get("client") or ("",))[0])

@@ -16,7 +16,10 @@ ITEMS_PER_PAUSE, PAUSE = 1000, 0.001  # items, seconds
 
 
 class BoundedThreadPool:
-    """Thread pool with a bounded queue: work beyond it is refused."""
+    """Thread pool with a bounded queue: work beyond it is refused.
+
+    anyio's CapacityLimiter would free the slot of a cancelled request although its thread still runs.
+    """
 
     def __init__(self, threads: int, queue_size: int) -> None:
         self.executor = ThreadPoolExecutor(threads)
