@@ -181,9 +181,8 @@ def _write_translated_pairs(
             output.finish()
     reasons = (BLANK_LINES, TRUNCATED_TRANSLATIONS, EMPTY_TRANSLATIONS)
     skipped = ", ".join(f"{counts[reason]:,} {reason}" for reason in reasons if counts[reason])
-    log_message(
-        f"{counts['pairs']:,} pairs of {counts['lines']:,} lines" + (f"; skipped: {skipped}" if skipped else "")
-    )
+    ending = f"; skipped: {skipped}" if skipped else ""
+    log_message(f"{counts['pairs']:,} pairs of {counts['lines']:,} lines{ending}")
     if not counts["pairs"]:
         raise UserError("no pairs were written; check that the model is trained and the text is in its source language")
 

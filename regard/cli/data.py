@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -83,9 +84,8 @@ def _format_inspection(report: dict[str, Any]) -> str:
 
 def _format_side(name: str, side: dict[str, Any]) -> list[tuple[str, str]]:
     """Format the statistics of one side, with a histogram of lengths."""
-    rows = [
-        (name, f"{side['characters']:,} characters, {side['distinct_characters']:,} distinct; {side['empty']:,} empty")
-    ]
+    figures = f"{side['characters']:,} characters, {side['distinct_characters']:,} distinct; {side['empty']:,} empty"
+    rows = [(name, figures)]
     if side["scripts"]:
         percentages = {
             script: f"{100 * fraction:.1f} %" if fraction >= 0.001 else "< 0.1 %"
@@ -270,9 +270,7 @@ def features(
     )
     with make_progress_bar() as progress:
         task = progress.add_task("images", total=count, note="")
-        extraction.extract_image_features(
-            files, extractor, out, batch, lambda count_done: progress.advance(task, count_done)
-        )
+        extraction.extract_image_features(files, extractor, out, batch, partial(progress.advance, task))
     for file in files:
         typer.echo(out / f"{file.name}.jsonl")
     first = f"{out / files[0].name}.jsonl"

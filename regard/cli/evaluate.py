@@ -108,9 +108,8 @@ def _evaluate_predictors(folders: Sequence[Path], files: Sequence[Path], as_json
     if as_json:
         return format_json(reports[0] if len(reports) == 1 else {"systems": reports})
     width = max(12, *(len(name) for report in reports for name in report))
-    return "\n\n".join(
-        "\n".join(f"{name:<{width}} {_format_value(value)}" for name, value in report.items()) for report in reports
-    )
+    tables = ([f"{name:<{width}} {_format_value(value)}" for name, value in report.items()] for report in reports)
+    return "\n\n".join(map("\n".join, tables))
 
 
 def _format_value(value: Any, is_nested: bool = False) -> str:

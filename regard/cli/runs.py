@@ -41,9 +41,7 @@ def runs(
         raise UserError(f"--sort must be one of {', '.join(SORT_KEYS)}, not {sort!r}")
     searched = folders or [Path("runs")]
     paths = dict.fromkeys(path for folder in searched for path in find_runs(folder))
-    summaries = sorted(
-        (summarize_run(path) for path in paths), key=lambda summary: (sort_key(summary), str(summary.folder))
-    )
+    summaries = sorted(map(summarize_run, paths), key=lambda summary: (sort_key(summary), str(summary.folder)))
     differing = _find_config_differences(summaries) if differences else None
     if as_json:
         document: dict[str, Any] = {"runs": list(map(asdict, summaries))}

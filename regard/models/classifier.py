@@ -13,14 +13,10 @@ from torch.nn import functional as F
 from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models.base import Model
 from regard.models.losses import CrossEntropy
-from regard.models.rnn_common import EmbeddingSettings
-from regard.nn import ElmanCell, GRUCell, LSTMCell, MaxPooling, MeanPooling, Recurrent
+from regard.models.rnn_common import CELLS, EmbeddingSettings
+from regard.nn import GRUCell, MaxPooling, MeanPooling, Recurrent
 
-CLASSIFIER_CELLS: dict[str, Callable[[int, int], nn.Module]] = {
-    "gru": partial(GRUCell, form="torch"),
-    "lstm": LSTMCell,
-    "elman": ElmanCell,
-}
+CLASSIFIER_CELLS: dict[str, Callable[[int, int], nn.Module]] = {**CELLS, "gru": partial(GRUCell, form="torch")}
 POOLING: dict[str, type[MeanPooling | MaxPooling]] = {"mean": MeanPooling, "max": MaxPooling}
 EMBEDDING_INIT_STD = 0.1
 

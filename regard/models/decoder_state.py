@@ -49,9 +49,8 @@ def _map_state_and_memory(
     """Apply one function to state tensors and coverage, another to the other tensors of memories."""
 
     def apply_to_memory(memory: Memory) -> Memory:
-        return map_tensors(memory._replace(coverage=None), memory_tensor_fn)._replace(
-            coverage=map_tensors(memory.coverage, tensor_fn)
-        )
+        mapped = map_tensors(memory._replace(coverage=None), memory_tensor_fn)
+        return mapped._replace(coverage=map_tensors(memory.coverage, tensor_fn))
 
     return map_tensors(state, tensor_fn, apply_to_memory)
 

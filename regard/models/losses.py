@@ -54,10 +54,9 @@ class CrossEntropy:
 
         `guide` (B, T, S) is the target attention of each target token; a row of zeros adds no loss.
         """
-        soft_attended = (
-            attended if attended.probabilities is None else attended._replace(weights=attended.probabilities)
-        )
-        weights = soft_attended.dense(guide.shape[2])
+        if attended.probabilities is not None:
+            attended = attended._replace(weights=attended.probabilities)
+        weights = attended.dense(guide.shape[2])
         return -self.guided * torch.xlogy(guide, weights.clamp(min=1e-9)).sum()
 
     def r_drop_loss(self, logits: Tensor, target_out: Tensor) -> Tensor:
@@ -94,9 +93,8 @@ def default_loss_sum(
     criterion = model.criterion
     has_two_passes = model.training and criterion.r_drop > 0
     if has_two_passes:
-        source, lengths, target_in, target_out = (
-            torch.cat([tensor, tensor]) for tensor in (source, lengths, target_in, target_out)
-        )
+        batch = source, lengths, target_in, target_out
+        source, lengths, target_in, target_out = (torch.cat([tensor, tensor]) for tensor in batch)
         guide = None if guide is None else torch.cat([guide, guide])
     total, decoded = model.decode_and_loss(model.encode(source, lengths), target_in, target_out)
     if guide is not None:

@@ -41,10 +41,8 @@ class TransformerSettings:
     def __post_init__(self) -> None:
         if self.size % self.heads:
             raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
-        for name, chosen, maximum in (
-            ("align_layer", self.align_layer, self.layers),
-            ("align_head", self.align_head, self.heads),
-        ):
+        for name, maximum in (("align_layer", self.layers), ("align_head", self.heads)):
+            chosen = getattr(self, name)
             if isinstance(chosen, int) and not 1 <= chosen <= maximum:
                 raise ValueError(f"{name} must be between 1 and {maximum}, not {chosen}")
 
@@ -175,17 +173,13 @@ class DecoderLayer(nn.Module):
         """
         y = self.around_attention.sublayer_input(x)
         kv_cache = torch.cat((kv_cache, self.attention.project(y, y)), 1)
-        x = self.around_attention.add_residual(
-            x, self.attention(y, Memory(kv_cache, kv_cache, cache_mask, kv_cache), causal=True).context
-        )
+        y = self.attention(y, Memory(kv_cache, kv_cache, cache_mask, kv_cache), causal=True).context
+        x = self.around_attention.add_residual(x, y)
         y = self.around_cross_attention.sublayer_input(x)
         attended: Attended = self.cross_attention(y, source)
         x = self.around_cross_attention.add_residual(x, attended.context)
-        return (
-            self.around_feedforward.add_residual(x, self.feedforward(self.around_feedforward.sublayer_input(x))),
-            kv_cache,
-            attended,
-        )
+        y = self.feedforward(self.around_feedforward.sublayer_input(x))
+        return self.around_feedforward.add_residual(x, y), kv_cache, attended
 
 
 class TransformerState(NamedTuple):
@@ -276,12 +270,8 @@ class TransformerDecoder(Decoder):
 
     def trim_padding(self, state: TransformerState, source_length: int, target_length: int) -> TransformerState:
         """Trim the memories, and the left padding of the KV cache."""
-        return decoder_state.trim_padding(
-            state._replace(
-                kv_cache=[layer_cache[:, layer_cache.shape[1] - target_length :] for layer_cache in state.kv_cache]
-            ),
-            source_length,
-        )
+        kv_cache = [layer_cache[:, layer_cache.shape[1] - target_length :] for layer_cache in state.kv_cache]
+        return decoder_state.trim_padding(state._replace(kv_cache=kv_cache), source_length)
 
     def alignment_heads(self) -> list[AlignmentHead]:
         """Return, for each layer, the mean over its heads and each head."""
@@ -292,11 +282,8 @@ class TransformerDecoder(Decoder):
     def attention_by_head(self, encoded: Encoded, target_in: Tensor) -> list[Tensor]:
         """Return the attention (B, T, S) of all `alignment_heads`, computed in one pass."""
         _, _, attended_layers = self._run_layers(self.start(encoded), target_in)
-        return [
-            weights
-            for attended in attended_layers
-            for weights in (attended.weights.mean(1), *attended.weights.unbind(1))
-        ]
+        of_layers = (attended.weights for attended in attended_layers)  # each (B, heads, T, S)
+        return [head for weights in of_layers for head in (weights.mean(1), *weights.unbind(1))]
 
     def vocabulary_layers(self) -> list[nn.Module]:
         """Return the target embedding and the output layer, which may share one matrix."""
@@ -329,7 +316,7 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
     def make_final_norm() -> nn.Module:
         return nn.LayerNorm(size) if settings.norm == "pre" else nn.Identity()
 
-    def make_embedding_layer(words: nn.Embedding) -> TransformerEmbedding:
+    def make_embedding(words: nn.Embedding) -> TransformerEmbedding:
         return TransformerEmbedding(words, make_positions[settings.positions](), settings.dropout)
 
     target = nn.Embedding(target_size, size, padding_idx=PAD)
@@ -338,15 +325,13 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
     output = nn.Linear(size, target_size, bias=False)
     encoder_layers = [EncoderLayer(settings) for _ in range(settings.layers)]
     decoder_layers = [DecoderLayer(settings) for _ in range(settings.layers)]
-    encoder = TransformerEncoder(make_embedding_layer(source), encoder_layers, make_final_norm())
+    encoder = TransformerEncoder(make_embedding(source), encoder_layers, make_final_norm())
     alignment_head = AlignmentHead(
         settings.align_layer - 1 if isinstance(settings.align_layer, int) else -1,
         None if settings.align_head is None else settings.align_head - 1,
         settings.align_after,
     )
-    decoder = TransformerDecoder(
-        make_embedding_layer(target), decoder_layers, make_final_norm(), output, alignment_head
-    )
+    decoder = TransformerDecoder(make_embedding(target), decoder_layers, make_final_norm(), output, alignment_head)
     model = Seq2Seq(encoder, decoder, criterion)
     _init_weights_(model)
     if settings.tie != "none":

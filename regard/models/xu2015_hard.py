@@ -59,13 +59,11 @@ class HardAttentionDecoder(XuDecoder):
 
     def start(self, encoded: Encoded) -> XuState:
         """Return the initial state; sample the sentences that use the expected context."""
-        state, rows = super().start(encoded), encoded.memory.mask.shape[0]
+        state, mask = super().start(encoded), encoded.memory.mask
         if self.uses_marginal() or self.settings.estimator == "marginal":
-            return state._replace(soft_mask=encoded.memory.mask.new_ones(rows))
+            return state._replace(soft_mask=mask.new_ones(len(mask)))
         if self.training and self.settings.estimator == "reinforce" and self.settings.soft_share:
-            return state._replace(
-                soft_mask=torch.rand(rows, device=encoded.memory.mask.device) < self.settings.soft_share
-            )
+            return state._replace(soft_mask=torch.rand(len(mask), device=mask.device) < self.settings.soft_share)
         return state
 
     def attend(self, state: XuState) -> Attended:

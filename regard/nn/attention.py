@@ -69,9 +69,8 @@ class Attention(nn.Module):
         mask, values = repeat_rows(memory.mask, rows)[:, None], repeat_rows(memory.values, rows)
         if prior is not None:
             prior = fold_beams(prior.expand(*query.shape[:2], -1), rows)
-        weights, *sample = _unpack_weights(
-            self.alignment.weigh(self.score(fold_beams(query, rows), keys, None), mask, prior)
-        )
+        scores = self.score(fold_beams(query, rows), keys, None)
+        weights, *sample = _unpack_weights(self.alignment.weigh(scores, mask, prior))
         return unfold_beams(Attended(weights @ values, weights, None, *sample), query.shape[0])
 
     def _add_coverage(self, keys: Tensor, coverage_state: CoverageState | None, positions: Tensor | None) -> Tensor:
@@ -80,9 +79,8 @@ class Attention(nn.Module):
             return keys
         if coverage_state is None:
             raise ValueError("this memory was prepared by an attention without coverage")
-        return keys + self.coverage.key_bias(
-            coverage_state.amount if positions is None else _gather_positions(coverage_state.amount, positions)
-        )
+        amount = coverage_state.amount
+        return keys + self.coverage.key_bias(amount if positions is None else _gather_positions(amount, positions))
 
     def update_coverage(self, memory: Memory, query: Tensor, attended: Attended) -> Memory:
         """Return the memory for the next step, after the query (B, 1, Q) has attended to it."""
@@ -161,9 +159,8 @@ class MultiHeadAttention(nn.Module):
         assert projected is not None
         # The causal mask depends on a query's index within its own row, so rows are repeated instead of folded.
         rows = query.shape[0] if causal else memory.mask.shape[0]
-        attended = self.attend_projected(
-            fold_beams(query, rows), repeat_rows(projected, rows), repeat_rows(memory.mask, rows), causal
-        )
+        projected, mask = repeat_rows(projected, rows), repeat_rows(memory.mask, rows)
+        attended = self.attend_projected(fold_beams(query, rows), projected, mask, causal)
         return unfold_beams(attended, query.shape[0])
 
     def attend_projected(self, query: Tensor, projected: Tensor, mask: Tensor, causal: bool = False) -> Attended:

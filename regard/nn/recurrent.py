@@ -95,9 +95,8 @@ class GRUCell(Cell):
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
         """Return h_t for x (B, I) and h_{t-1} (B, H)."""
-        return self.step_from_projections(
-            F.linear(x, self.weight_ih, self.bias_ih), self.zero_state(x) if state is None else state
-        )
+        h = self.zero_state(x) if state is None else state
+        return self.step_from_projections(F.linear(x, self.weight_ih, self.bias_ih), h)
 
     def step_from_projections(self, projected_input: Tensor, h: Tensor) -> Tensor:
         """Return h_t, given the input projections of the three gates (…, 3H) and h_{t-1} (…, H)."""
@@ -229,10 +228,9 @@ def state_tensors(state: State) -> tuple[Tensor, ...]:
 
 def _concat_directions(forward_state: State, backward_state: State) -> State:
     """Concatenate the states of two directions: (B, H) and (B, H) → (B, 2H)."""
-    pairs = [
-        torch.cat(pair, -1) for pair in zip(state_tensors(forward_state), state_tensors(backward_state), strict=True)
-    ]
-    return pairs[0] if isinstance(forward_state, Tensor) else tuple(pairs)
+    pairs = zip(state_tensors(forward_state), state_tensors(backward_state), strict=True)
+    both = tuple(torch.cat(pair, -1) for pair in pairs)
+    return both[0] if isinstance(forward_state, Tensor) else both
 
 
 def _split_directions(state: State) -> tuple[State, State]:

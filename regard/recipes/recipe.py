@@ -168,10 +168,8 @@ def _read_files(name: str | Path, folder: Path = Path(), chain: Mapping[Path, st
             f"{origin}: base must be the name of a recipe or of a file, not {short_repr(base)}, or a list of names"
         )
     chain = {**chain, path.resolve(): origin}
-    return [
-        *(file for one in bases for file in _read_files(one, path.parent, chain)),
-        _RecipeFile(origin, text, recipe),
-    ]
+    base_files = [file for one in bases for file in _read_files(one, path.parent, chain)]
+    return [*base_files, _RecipeFile(origin, text, recipe)]
 
 
 def _merge_files(files: Sequence[_RecipeFile]) -> Recipe:

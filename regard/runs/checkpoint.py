@@ -142,17 +142,13 @@ def read_model_tensors(folder: Path, model: nn.Module) -> dict[str, Tensor]:
 
 def check_tensors_match(folder: Path, tensors: _TensorMap, expected: _TensorMap) -> None:
     """Raise CorruptCheckpointError unless tensors match those of a model in name, shape and dtype."""
+    misfit = f"{MODEL_FILE} does not fit the run's config.yaml"
     if tensors.keys() != expected.keys():
-        raise make_corrupt_error(
-            folder, f"{MODEL_FILE} does not fit the run's config.yaml: it has {len(tensors)} tensors with other names"
-        )
+        raise make_corrupt_error(folder, f"{misfit}: it has {len(tensors)} tensors with other names")
     for name, tensor in tensors.items():
         if (tensor.shape, tensor.dtype) != (expected[name].shape, expected[name].dtype):
-            raise make_corrupt_error(
-                folder,
-                f"{MODEL_FILE} does not fit the run's config.yaml: "
-                f"{name} is {_describe_tensor(tensor)}, not {_describe_tensor(expected[name])}",
-            )
+            found, wanted = _describe_tensor(tensor), _describe_tensor(expected[name])
+            raise make_corrupt_error(folder, f"{misfit}: {name} is {found}, not {wanted}")
 
 
 def _describe_tensor(tensor: Tensor) -> str:

@@ -438,9 +438,6 @@ def is_finished(training: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
     """Return whether training has reached a limit of the `training` section: steps, epochs or patience."""
     if not state:
         return False
-    limits = [
-        (_get_number(training, "steps"), _get_number(state, "step")),
-        (_get_number(training, "epochs"), _get_number(state, "epochs")),
-        (_get_number(training, "patience"), _get_number(state, "bad_validations")),
-    ]
+    counts = {"steps": "step", "epochs": "epochs", "patience": "bad_validations"}
+    limits = [(_get_number(training, limit), _get_number(state, count)) for limit, count in counts.items()]
     return any(limit is not None and value is not None and value >= limit for limit, value in limits)

@@ -65,14 +65,9 @@ class Ensemble:
             log-probabilities (R, V), the new states, and attention (R, S) or None.
         """
         stepped = [decoder.step(state, tokens) for decoder, state in zip(self.decoders, states, strict=True)]
-        attention = None
-        if source_size is not None:
-            attention = self._average_attention([attended for _, _, attended in stepped], source_size)
-        return (
-            _log_mean_exp([log_prob for log_prob, _, _ in stepped]),
-            [state for _, state, _ in stepped],
-            None if attention is None else attention[:, 0],
-        )
+        next_log_probs, new_states, attended = map(list, zip(*stepped, strict=True))
+        attention = None if source_size is None else self._average_attention(attended, source_size)
+        return _log_mean_exp(next_log_probs), new_states, None if attention is None else attention[:, 0]
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> tuple[Tensor, Tensor | None]:
         """Decode given targets (B, T) with teacher forcing: log-probabilities (B, T, V) and attention (B, T, S)."""

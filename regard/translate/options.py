@@ -168,9 +168,8 @@ class ForbiddenWords:
 
     def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
         """See `regard.search.constraints.Constraint`."""
-        forbidden_rows = [
-            row for row, ids in enumerate(written[:, -MAX_TAIL_TOKENS:].tolist()) if self.ends_in_forbidden(ids)
-        ]
+        tails = written[:, -MAX_TAIL_TOKENS:].tolist()
+        forbidden_rows = [row for row, ids in enumerate(tails) if self.ends_in_forbidden(ids)]
         if forbidden_rows:
             rows = torch.tensor(forbidden_rows, device=log_probs.device)[:, None]
             log_probs[rows, self.word_end_ids.to(log_probs.device)] = -torch.inf

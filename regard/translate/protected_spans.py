@@ -169,9 +169,8 @@ class _UrlWordMap:
 def _add_urls_to_alignment(alignment: Alignment, source: _UrlWordMap, target: _UrlWordMap) -> Alignment:
     """Add the URLs to an alignment, each linked to itself."""
     soft = np.zeros((len(target.words), len(source.words)), dtype=np.float32)
-    soft[np.ix_(target.positions, source.positions)] = alignment.soft[
-        np.ix_(target.plain_positions, source.plain_positions)
-    ]
+    plain_soft = alignment.soft[np.ix_(target.plain_positions, source.plain_positions)]
+    soft[np.ix_(target.positions, source.positions)] = plain_soft
     for row, url in target.urls.items():
         columns = [column for column, other in source.urls.items() if other == url]
         soft[row, columns] = 1 / max(len(columns), 1)

@@ -41,9 +41,8 @@ class Shortlist(NamedTuple):
     def save(self, folder: Path) -> None:
         """Write the shortlist to a new folder, for `read_shortlist`."""
         folder.mkdir()
-        (folder / SHORTLIST_FILE).write_text(
-            json.dumps({"common": self.common, "each": self.by_source}) + "\n", encoding="utf-8"
-        )
+        content = json.dumps({"common": self.common, "each": self.by_source})
+        (folder / SHORTLIST_FILE).write_text(content + "\n", encoding="utf-8")
 
     def format_vmap(self, source: Sequence[str], target: Sequence[str]) -> str:
         """Format as CTranslate2's vmap: source token, tab, target tokens; an empty source means every source."""
@@ -85,13 +84,10 @@ def learn_shortlist(translator: Translator, pairs: Iterable[Pair]) -> Shortlist:
                 total[target] += 1
     if not total:
         raise UserError("the shortlist needs sentence pairs, but the data has none with words on both sides")
-    common = [
-        *range(len(SPECIAL_TOKENS)),
-        *(id for id, _ in total.most_common(COMMON_TARGETS) if id >= len(SPECIAL_TOKENS)),
-    ]
-    common_ids = set(common)
+    most_common = [id for id, _ in total.most_common(COMMON_TARGETS)]
+    common = dict.fromkeys([*range(len(SPECIAL_TOKENS)), *most_common])  # in this order
     by_source = {
-        id: [target_id for target_id, _ in targets.most_common(TARGETS_PER_SOURCE) if target_id not in common_ids]
+        id: [target_id for target_id, _ in targets.most_common(TARGETS_PER_SOURCE) if target_id not in common]
         for id, targets in counts.items()
     }
-    return Shortlist(common, {id: targets for id, targets in by_source.items() if targets})
+    return Shortlist(list(common), {id: targets for id, targets in by_source.items() if targets})

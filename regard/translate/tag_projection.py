@@ -291,9 +291,7 @@ class TagPlacer:
         last, first = self.last_target_words[following - 1], self.first_target_words[following]
         if last >= first:
             return None
-        if position <= end:
-            return self.target.spans[first - 1][1]
-        return self.target.spans[first][0]
+        return self.target.spans[first - 1][1] if position <= end else self.target.spans[first][0]
 
     def find_position(self, position: int) -> int:
         """Map a source position to the target: before the translation of the next word, or after that of the last."""
@@ -371,9 +369,8 @@ def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entitie
         if node.is_standalone:
             left, right = node.spaces_around
             following = text[node.start : node.start + markup.URL_CONTEXT]
-            is_glued_left, is_glued_right = _find_sides_extending_url(
-                out[-1:] if between else last, node.opening, following
-            )
+            before = out[-1:] if between else last
+            is_glued_left, is_glued_right = _find_sides_extending_url(before, node.opening, following)
             space_left = " " if (left and out and not out[-1].isspace()) or is_glued_left else ""
             space_right = " " if (right and markup.is_word_start(following[:1])) or is_glued_right else ""
             last = node.opening + space_right

@@ -42,9 +42,7 @@ class CTranslate2Backend(TorchBackend):
 
     def search(self, segments: Sequence[EncodedSegment], compiled: CompiledOptions) -> list[list[Hypothesis]]:
         """See `TorchBackend`."""
-        supported = [
-            compiled.is_unconstrained and not (segment.prefix_ids or segment.forced_phrases) for segment in segments
-        ]
+        supported = [compiled.is_unconstrained and not (one.prefix_ids or one.forced_phrases) for one in segments]
         own = [segment for segment, ours in zip(segments, supported, strict=True) if ours]
         others = [segment for segment, ours in zip(segments, supported, strict=True) if not ours]
         options = compiled.search_options
