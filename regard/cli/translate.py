@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from regard.translate.translation import Alignment
 
 
-LINES_PER_CHUNK = 512  # lines that are sorted by length together
+LINES_PER_CHUNK = 512  # lines, or texts of a document, that are sorted by length together
 INPUTS_PER_CHUNK = 64  # inputs that are predicted together
 
 
@@ -156,7 +156,6 @@ def make_alignment_dict(alignment: Alignment) -> dict[str, Any]:
     return {"source": alignment.source, "target": alignment.target, "pairs": alignment.pairs, "soft": soft}
 
 
-TEXTS_PER_CHUNK = 512  # texts that are sorted by length together
 BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"  # of UTF-8 and UTF-16
 # Unsupported formats whose lines are not lines of text; without suffixes that are language codes, as in `corpus.ps`.
 UNSUPPORTED_TEXT_SUFFIXES = (
@@ -212,7 +211,7 @@ def write_translated_document(
     content = path.read_bytes()
 
     def translate_texts(texts: Sequence[str]) -> list[str]:
-        chunks = translate_chunks(stdio.iterate_chunks(texts, TEXTS_PER_CHUNK))
+        chunks = translate_chunks(stdio.iterate_chunks(texts, LINES_PER_CHUNK))
         counts, translated = Counter[str](), []
         for translation in chain.from_iterable(chunks):
             count_translation(counts, translation)

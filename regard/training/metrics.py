@@ -62,10 +62,8 @@ class MetricsWriter:
 
     def close(self) -> None:
         """Flush and close the files."""
-        if self.file is not None:
-            self.file.close()
-        if self.tensorboard_writer is not None:
-            self.tensorboard_writer.close()
+        for writer in filter(None, (self.file, self.tensorboard_writer)):
+            writer.close()
 
 
 def truncate_metrics_after(run: Run, step: int, validated: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -128,25 +129,21 @@ class ExponentialMovingAverage:
             mean.copy_(raw_weight)
 
 
+@dataclass
 class GradientAccumulator:
     """Computes in `.grad` the gradient of one large batch."""
 
-    def __init__(
-        self,
-        model_with_loss: ModelWithLoss,
-        settings: TrainingSettings,
-        device: torch.device,
-        distributed: DistributedContext,
-    ) -> None:
+    model_with_loss: ModelWithLoss
+    settings: TrainingSettings
+    device: torch.device
+    distributed: DistributedContext
+
+    def __post_init__(self) -> None:
         """Wrap the model in DDP if there are several ranks, unless FSDP shards it."""
-        self.model_with_loss = model_with_loss
-        self.weights = list(model_with_loss.parameters())  # listing them takes as long as many kernels of an update
-        self.settings = settings
-        self.device = device
-        self.distributed = distributed
-        self.scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "fp16")
-        self.is_sharded = settings.shard and distributed.world_size > 1
-        self.ddp_model = None if self.is_sharded else wrap_ddp(model_with_loss, distributed, device)
+        self.weights = list(self.model_with_loss.parameters())  # listing takes as long as many kernels of an update
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.settings.precision == "fp16")
+        self.is_sharded = self.settings.shard and self.distributed.world_size > 1
+        self.ddp_model = None if self.is_sharded else wrap_ddp(self.model_with_loss, self.distributed, self.device)
 
     def accumulate(self, batches: Sequence[Batch], step: int, micro_batches: int) -> tuple[Tensor, int]:
         """Accumulate the gradients; return the summed loss of this rank's batches, and the number of micro-batches.
