@@ -54,8 +54,9 @@ def describe_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = cls(**{option: value for option, value in given.items() if value is not None})
         command(*arguments, **values)
 
-    run_command.__dict__["__signature__"] = Signature(parameters)
-    return run_command
+    described = run_command if groups else command
+    described.__dict__["__signature__"] = Signature(parameters)
+    return described
 
 
 def _describe_parameter(parameter: Parameter, command: str) -> Parameter:
