@@ -282,9 +282,8 @@ class TaggingVocabulary:
     def save(self, folder: Path) -> None:
         """Write the vocabulary into a folder."""
         document = {"features": self.feature_values, "labels": self.labels}
-        (folder / _VOCABULARY_FILE).write_text(
-            json.dumps(document, ensure_ascii=False, indent=0) + "\n", encoding="utf-8"
-        )
+        text = json.dumps(document, ensure_ascii=False, indent=0) + "\n"
+        (folder / _VOCABULARY_FILE).write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path, settings: TagTextSettings, inputs: Sequence[int | str]) -> TaggingVocabulary:

@@ -98,10 +98,8 @@ class SeriesScalers:
     @classmethod
     def fit(cls, series: Sequence[Series]) -> SeriesScalers:
         """Fit both scalers to the training data."""
-        return cls(
-            StandardScaler.fit([example.inputs for example in series]),
-            StandardScaler.fit([example.targets for example in series]),
-        )
+        inputs, targets = [example.inputs for example in series], [example.targets for example in series]
+        return cls(StandardScaler.fit(inputs), StandardScaler.fit(targets))
 
     @property
     def sizes(self) -> tuple[int, int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import hashlib
 import importlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from regard.tasks.captioning.image_files import Pixels
 _COMPILED_OPERATORS = ("nms", "qnms")  # for object detection only; no image classification network calls them
 
 
-@functools.cache
+@cache
 def _define_missing_operators() -> torch.library.Library:
     """Declare torchvision's compiled operators without implementing them."""
     library = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]

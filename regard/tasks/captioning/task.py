@@ -337,10 +337,6 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
         groups = group_captions_by_image(self.split(config.data, config.training.seed).dev)
         return [DevExample(picture, " / ".join(captions)) for picture, captions in groups.items()]
 
-    def make_dev_example(self, example: CaptionExample) -> DevExample:
-        """Return image and caption."""
-        return DevExample(example.picture, example.caption)
-
 
 def _make_preprocessor(config: RunConfig) -> ImagePreprocessor:
     return ImagePreprocessor(config.data.image, config.data.patch, int(config.model["max_side"]))
