@@ -1,4 +1,4 @@
-"""Translation options: their checks, and their compilation for a translator's vocabularies.
+"""Options of translation and of decoding engines: their checks, and their compilation for a translator's vocabularies.
 
 Lexical options are forced phrases, prefix, glossary, forbidden words and <unk> replacement.
 """
@@ -20,6 +20,9 @@ from regard.search.constraints import Constraint, Phrase
 from regard.special_tokens import SPECIAL_TOKENS, UNK
 from regard.tokenizers.tokenizer import Tokenizer, Tokenizers
 
+AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate2")
+FP32, INT8 = PRECISIONS = ("fp32", "int8")
+SHORTLIST = "shortlist"
 SEARCH_ONLY_OPTIONS = ("length_penalty", "coverage_penalty", "prefix", "force", "glossary")
 SAMPLING_ONLY_OPTIONS = ("temperature", "top_k", "top_p", "seed")
 EDGE_PUNCTUATION = re.compile(r"^\W++|(?<!\W)\W++$")
@@ -80,6 +83,16 @@ class Options:
             if getattr(self, name) not in (getattr(Options, name, {}), (), [], ""):
                 why = "cannot be combined with sample" if self.sample else "needs sample"
                 raise UserError(f"{name} {why}; otherwise it has no effect")
+
+
+def check_engine_options(engine: str, precision: str | None, shortlist: bool = False) -> None:
+    """Raise UserError for an unknown engine or precision, or a combination that does not exist."""
+    if engine not in ENGINES:
+        raise UserError(f"the engine must be one of {', '.join(ENGINES)}, not {engine!r}")
+    if precision not in (None, *PRECISIONS):
+        raise UserError(f"the precision must be {' or '.join(PRECISIONS)}, not {precision!r}")
+    if shortlist and engine == CTRANSLATE2:
+        raise UserError(f"a {SHORTLIST} works with {TORCH} and {ONNX}; for {CTRANSLATE2} export it with the model")
 
 
 @dataclass(frozen=True)
