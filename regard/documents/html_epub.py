@@ -178,7 +178,9 @@ def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:
 
 def _iterate_xml_tokens(source: str) -> Iterator[HtmlToken]:
     """Yield the tokens of an XML file that has been checked."""
-    for match in XML_TOKEN.finditer(source):
+    position = 0
+    while match := XML_TOKEN.match(source, position):
+        position = match.end()
         if match["text"]:
             yield HtmlToken(match[0], text=match[0])
         elif match["data"]:

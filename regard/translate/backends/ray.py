@@ -39,7 +39,7 @@ CHUNKS_PER_WORKER = 2  # the one it translates and the next, so that it never wa
 SLOW_START_S = 30.0  # seconds after which a message says that workers are not ready
 
 
-@dataclass
+@dataclass(repr=False)  # Ray calls repr, for the log, where the constructor has failed as well
 class RayWorker:
     """A Ray actor that translates chunks, with its own cores or GPU."""
 
