@@ -280,11 +280,7 @@ def features(
 
 
 @describe_options
-def make(
-    out: Path,
-    pairs: int = 20_000,
-    seed: int = 1,
-) -> None:
+def make(out: Path, pairs: int = 20_000, seed: int = 1) -> None:
     """Write the synthetic English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
 
     Example: regard data make --pairs 20000 --out corpus

@@ -27,10 +27,7 @@ TableRow = dict[str, str]
 
 @describe_options
 def runs(
-    folders: list[Path] | None = None,
-    sort: str = "score",
-    differences: bool = False,
-    as_json: bool = False,
+    folders: list[Path] | None = None, sort: str = "score", differences: bool = False, as_json: bool = False
 ) -> None:
     """List runs in a table: recipe, progress and best validation scores; * marks the best ones.
 

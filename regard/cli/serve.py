@@ -15,11 +15,7 @@ from regard.serve.settings import Settings
 
 
 @describe_options
-def serve(
-    runs: list[str],
-    *,
-    settings: Settings,
-) -> None:
+def serve(runs: list[str], *, settings: Settings) -> None:
     """Serve models over HTTP with LibreTranslate's API, and a web page that shows the attention.
 
     Example: regard serve runs/mine --port 5000
@@ -96,10 +92,7 @@ def list_keys(file: Path = DEFAULT_KEYS_FILE) -> None:
 
 @keys.command()
 @describe_options
-def revoke(
-    key: str,
-    file: Path = DEFAULT_KEYS_FILE,
-) -> None:
+def revoke(key: str, file: Path = DEFAULT_KEYS_FILE) -> None:
     """Revoke a key.
 
     Example: regard keys revoke 3f9a0c12

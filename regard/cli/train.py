@@ -141,11 +141,7 @@ def _suggest_learning_rate(
 
 
 @describe_options
-def demo(
-    recipe: str | None = None,
-    task: str | None = None,
-    out: Path | None = None,
-) -> None:
+def demo(recipe: str | None = None, task: str | None = None, out: Path | None = None) -> None:
     """Train a small model on synthetic data in minutes, and show its predictions and attention.
 
     Example: regard demo --recipe bahdanau2015 --out runs/bahdanau
@@ -166,9 +162,7 @@ def demo(
 
 
 @describe_options
-def recipes(
-    name: str | None = None,
-) -> None:
+def recipes(name: str | None = None) -> None:
     """List the recipes, or print one.
 
     Example: regard recipes luong2015-global > mine.yaml

@@ -226,11 +226,7 @@ def write_translated_document(
 
 
 @describe_options
-def predict(
-    run: Path,
-    file: Path = Path("-"),
-    as_json: bool = False,
-) -> None:
+def predict(run: Path, file: Path = Path("-"), as_json: bool = False) -> None:
     """Print a prediction for each input as it arrives: tags, a label, an answer, a caption or numbers.
 
     Example: echo "a film that nobody should miss" | regard predict runs/mine --json

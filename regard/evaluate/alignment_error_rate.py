@@ -45,9 +45,7 @@ def compute_alignment_score(hypotheses: Iterable[AbstractSet[Link]], gold: Itera
 
 
 def aer(
-    hypotheses: Iterable[AbstractSet[Link]],
-    sure: Iterable[AbstractSet[Link]],
-    possible: Iterable[AbstractSet[Link]],
+    hypotheses: Iterable[AbstractSet[Link]], sure: Iterable[AbstractSet[Link]], possible: Iterable[AbstractSet[Link]]
 ) -> float:
     """Return the alignment error rate alone."""
     gold = (GoldAlignment(*map(frozenset, links)) for links in zip(sure, possible, strict=True))

@@ -118,11 +118,7 @@ class HierarchicalAttention(HierarchicalPooling):
     """Hierarchical pooling by attention; `sentence_size` is the width of the sentence encoder's states."""
 
     def __init__(
-        self,
-        word_size: int,
-        hidden: int,
-        sentence_encoder: nn.Module | None = None,
-        sentence_size: int | None = None,
+        self, word_size: int, hidden: int, sentence_encoder: nn.Module | None = None, sentence_size: int | None = None
     ) -> None:
         if (sentence_encoder is None) != (sentence_size is None):
             raise ValueError("pass sentence_encoder and sentence_size, its output width, together or not at all")

@@ -37,15 +37,7 @@ from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.synthetic.corpora import SyntheticCorpus, write_classification_corpus
-from regard.tasks.base import (
-    DevExample,
-    InMemoryTask,
-    Prediction,
-    Predictor,
-    Split,
-    ValidationSample,
-    require_list,
-)
+from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, load_tokenizer, train_tokenizer
 from regard.tokenizers.words import LabelVocabulary
 

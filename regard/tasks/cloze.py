@@ -42,15 +42,7 @@ from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import UNK
 from regard.synthetic.corpora import SyntheticCorpus, write_cloze_corpus
-from regard.tasks.base import (
-    DevExample,
-    InMemoryTask,
-    Prediction,
-    Predictor,
-    Split,
-    ValidationSample,
-    require_list,
-)
+from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 from regard.tokenizers.tokenizer import VocabularySettings, load_tokenizer, normalize
 from regard.tokenizers.words import WordTokenizer
 

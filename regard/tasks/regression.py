@@ -26,15 +26,7 @@ from regard.plot.charts import PredictedSeries
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.synthetic.corpora import SyntheticCorpus, write_regression_corpus
-from regard.tasks.base import (
-    DevExample,
-    InMemoryTask,
-    Prediction,
-    Predictor,
-    Split,
-    ValidationSample,
-    require_list,
-)
+from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 
 
 @dataclass(frozen=True, kw_only=True)

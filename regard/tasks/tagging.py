@@ -40,15 +40,7 @@ from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import PAD
 from regard.synthetic.corpora import SyntheticCorpus, write_tagging_corpus
-from regard.tasks.base import (
-    DevExample,
-    InMemoryTask,
-    Prediction,
-    Predictor,
-    Split,
-    ValidationSample,
-    require_list,
-)
+from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 
 
 @dataclass(frozen=True, kw_only=True)

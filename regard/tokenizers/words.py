@@ -131,12 +131,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def train(
-        cls,
-        lines: Iterable[str],
-        size: int,
-        lowercase: bool = False,
-        tags: Sequence[str] = (),
-        spacing: bool = True,
+        cls, lines: Iterable[str], size: int, lowercase: bool = False, tags: Sequence[str] = (), spacing: bool = True
     ) -> WordTokenizer:
         """Build a vocabulary of the `size` most frequent words; ties sort alphabetically.
 

@@ -361,10 +361,7 @@ def describe_request(
 ) -> dict[str, Any]:
     """Describe the request and the errors of a route that reads its request itself."""
     content = {content_type: {"schema": schema.model_json_schema()} for content_type in content_types}
-    return {
-        "responses": describe_errors(),
-        "openapi_extra": {"requestBody": {"required": True, "content": content}},
-    }
+    return {"responses": describe_errors(), "openapi_extra": {"requestBody": {"required": True, "content": content}}}
 
 
 def round_weights(weights: Any) -> list[float] | None:

@@ -172,11 +172,7 @@ def export_onnx(loaded: LoadedRun, precision: str, out: Path | None = None, reus
 
 
 def export_ctranslate2(
-    loaded: LoadedRun,
-    precision: str,
-    out: Path | None = None,
-    shortlist: Shortlist | None = None,
-    reuse: bool = False,
+    loaded: LoadedRun, precision: str, out: Path | None = None, shortlist: Shortlist | None = None, reuse: bool = False
 ) -> Path:
     """Export a Transformer for CTranslate2, optionally with a shortlist of target tokens.
 
