@@ -36,7 +36,7 @@ from regard.training.optimizer import build_optimizer
 PAIRS, SHORTEST, LONGEST = 84, 12, 36  # sentence pairs of a batch, a third of which is padding
 TOKENS, SIZE, WORDS = 2_048, 256, 8_000  # sizes of the parts
 WEIGHTS = 10_700_000  # that Adam updates
-REFERENCE, FAST = "readable", "fast"
+REFERENCE, FAST = "reference", "fast"
 Times = dict[str, list[float]]
 
 
@@ -79,7 +79,7 @@ def make_reference_and_fast_runs(model: Seq2Seq, make_run: Callable[[Seq2Seq], C
 
 def benchmark_updates(rounds: int) -> None:
     """Print milliseconds of an update."""
-    print("| update | readable, ms | fast, ms | times as fast |\n|---|---|---|---|")
+    print("| update | reference, ms | fast, ms | times as fast |\n|---|---|---|---|")
     for name in ("rnn", "transformer"):
         work = Workload("train", name)
         runs = make_reference_and_fast_runs(build_model(name, work.sizes), partial(make_training_run, work=work))
@@ -118,7 +118,7 @@ def benchmark_searches(rounds: int) -> None:
 
 def benchmark_components(rounds: int) -> None:
     """Print milliseconds of Adam, of dropout, and of an output layer with its loss."""
-    print("| part | readable, ms | fast, ms | times as fast |\n|---|---|---|---|")
+    print("| part | reference, ms | fast, ms | times as fast |\n|---|---|---|---|")
     print_row(
         f"Adam, {WEIGHTS:,} weights",
         measure_runs({REFERENCE: make_adam_step(False), FAST: make_adam_step(True)}, rounds),

@@ -3,7 +3,7 @@
     sh benchmarks/peers/setup.sh
     python -m benchmarks.peers.decode
 
-`regard readable` is regard with REGARD_FAST=0. A shortlist has 1,700 of 8,000 words, or 1,350 of 32,000, as many as on
+`regard reference` is regard with REGARD_FAST=0. A shortlist has 1,700 of 8,000 words, or 1,350 of 32,000, as many as on
 real text (see `ModelSizes` in workloads.py); finding it is part of each run. The limit is that of fp32: the operations
 of regard's matrix products with all words, at the rate of a large one, measured in the same run. int8 and shortlists
 may exceed it.
@@ -16,7 +16,7 @@ from benchmarks.peers.comparison import Contestant, run_comparison
 CONTESTANTS = {
     "regard": Contestant("regard", "torch"),
     "regard, shortlist": Contestant("regard", "torch-shortlist"),
-    "regard readable": Contestant("regard", "torch", settings={"REGARD_FAST": "0"}),
+    "regard reference": Contestant("regard", "torch", settings={"REGARD_FAST": "0"}),
     "regard int8": Contestant("regard", "torch-int8"),
     "regard int8, shortlist": Contestant("regard", "torch-int8-shortlist"),
     "regard onnx fp32": Contestant("regard", "onnx-fp32"),

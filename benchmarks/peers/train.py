@@ -4,7 +4,7 @@
     python -m benchmarks.peers.train
 
 Each by its own loss and optimizer; Transformers with dropout and label smoothing of 0.1, the recurrent model with
-neither. `regard readable` is regard with REGARD_FAST=0. The limit is the time of regard's matrix products at the rate
+neither. `regard reference` is regard with REGARD_FAST=0. The limit is the time of regard's matrix products at the rate
 of a large one, measured in the same run.
 """
 
@@ -15,7 +15,7 @@ from benchmarks.peers.comparison import Contestant, run_comparison
 CONTESTANTS = {
     "regard": Contestant("regard", "torch"),
     "regard mixed": Contestant("regard", "torch-mixed"),
-    "regard readable": Contestant("regard", "torch", settings={"REGARD_FAST": "0"}),
+    "regard reference": Contestant("regard", "torch", settings={"REGARD_FAST": "0"}),
     "OpenNMT-py": Contestant("opennmt", environment="opennmt"),
     "Eole": Contestant("eole", environment="eole"),
     "JoeyNMT": Contestant("joeynmt", environment="joeynmt"),

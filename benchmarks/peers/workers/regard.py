@@ -130,7 +130,7 @@ def export_ctranslate2(
         (folder / VMAP).write_text(written, encoding="utf-8")
 
 
-def make_training_run(model: Seq2Seq, work: Workload, mixed: bool) -> Run:
+def make_training_run(model: Seq2Seq, work: Workload, mixed: bool = False) -> Run:
     """Return an update: forward, backward and the optimizer of a recipe with `optimizer: adam`."""
     adam = build_optimizer(model.train(), TrainingSettings(optimizer="adam", learning_rate=1e-6))
     sources, targets, lengths = work.make_sources(), work.make_targets(), torch.full((PAIRS,), TOKENS)
