@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.fast import accelerate
 from regard.fast.cuda_graphs.cache import PrecomputedGradients
 from regard.fast.decoding.device import search as device_beam_search
-from regard.fast.eligibility import has_hooks_or_overrides
+from regard.fast.eligibility import HookMonitor, has_hooks_or_overrides
 from regard.fast.selftest import runs_without_error
 from regard.fast.training.packed import loss as packed_loss
 from regard.models import build
@@ -177,10 +177,11 @@ def test_patched_class_is_noticed(
 def test_method_in_place_of_a_deleted_attribute_is_noticed() -> None:
     part: Any = nn.Linear(2, 2)
     part.note = 1
-    assert not has_hooks_or_overrides(part)
+    listeners = HookMonitor([part])
+    assert not listeners.has_hooks_or_overrides()
     del part.note
     part.forward = lambda x: x
-    assert has_hooks_or_overrides(part)
+    assert listeners.has_hooks_or_overrides()
 
 
 def test_global_forward_hook_is_noticed() -> None:

@@ -17,11 +17,11 @@ from torch.nn import functional as F
 from regard.fast.cuda_graphs.buckets import bucket_length
 from regard.fast.cuda_graphs.cache import LossGraph, LossGraphCache, use_detached_parameters
 from regard.fast.eligibility import (
+    HookMonitor,
     ModelFingerprint,
     compute_dtype,
     dropout_rate,
     find_transformer_obstacle,
-    has_hooks_or_overrides,
     is_cpu_model,
 )
 from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch
@@ -67,7 +67,7 @@ class PackedLoss(KernelLoss):
         super().__init__("packed training", "regard.fast.training.packed.ops_triton")
         self.graph_cache = LossGraphCache()
         self.fingerprint: ModelFingerprint | None = None  # of the last model
-        self.replaced_modules: list[nn.Module] = []  # not called, or with other shapes; none if it is not supported
+        self.hook_monitor: HookMonitor | None = None  # of its replaced modules, if it is supported
 
     def __reduce__(self) -> tuple[type[PackedLoss], tuple[()]]:
         """Copies start without CUDA graphs, which belong to the weights of one model."""
@@ -96,12 +96,13 @@ class PackedLoss(KernelLoss):
     def _find_supported_model(self, model: Seq2Seq) -> ModelFingerprint | None:
         """Return the fingerprint of a supported model, else None; graphs of a changed model are dropped."""
         if self.fingerprint is None or not self.fingerprint.matches(model):
-            replaced = [*model.encoder.modules(), *model.decoder.modules()]
-            self.replaced_modules = replaced if is_supported(model) else []
+            replaced = [*model.encoder.modules(), *model.decoder.modules()]  # not called, or with other shapes
+            self.hook_monitor = HookMonitor(replaced) if is_supported(model) else None
             self.fingerprint, self.graph_cache = ModelFingerprint(model), LossGraphCache()
-        if type(model.criterion) is not CrossEntropy or has_hooks_or_overrides(*self.replaced_modules):
+        if type(model.criterion) is not CrossEntropy:
             return None
-        return self.fingerprint if self.replaced_modules else None
+        is_unmodified = self.hook_monitor is not None and not self.hook_monitor.has_hooks_or_overrides()
+        return self.fingerprint if is_unmodified else None
 
     def _compute_by_graph(
         self, model: Seq2Seq, fingerprint: ModelFingerprint, batch: PaddedBatch, size: BatchSize, ops: PackedOps
