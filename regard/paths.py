@@ -51,7 +51,7 @@ def fsync_path(path: Path) -> None:
 
 def read_package_yaml(package: str, name: str) -> Any:
     """Return the content of a YAML file that belongs to a package."""
-    from importlib import resources  # slow to import, and most commands read none
+    from importlib import resources  # slow to import
 
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # the one in C is ten times as fast

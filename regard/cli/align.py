@@ -52,11 +52,11 @@ def align(
         _save_best_alignment_head(folders[0], corpus, gold_alignments)
         return
     if symmetrize:
-        (source, target), opposite = read_languages(folders[0]), read_languages(symmetrize)
-        if source and target and all(opposite) and (target, source) != opposite:
+        languages, opposite = read_languages(folders[0]), read_languages(symmetrize)
+        if all(languages) and all(opposite) and languages[::-1] != opposite:
             raise UserError(
-                f"--symmetrize needs a run of the opposite direction: {folders[0]} is {source} to {target}, "
-                f"{symmetrize} {opposite[0]} to {opposite[1]}"
+                f"--symmetrize needs a run of the opposite direction: {folders[0]} is "
+                f"{languages[0]} to {languages[1]}, {symmetrize} {opposite[0]} to {opposite[1]}"
             )
     translator, backward = load(*folders), load(symmetrize) if symmetrize else None
     all_links = []

@@ -91,6 +91,7 @@ class ResumableFile:
         self.file = self.partial_path.open("a+b")
         lock_file(self.file, f"another process is writing {self.out}; {advice}")
         self.file.truncate(size)
+        self.file.seek(size)
 
     def iterate_rows(self) -> Iterator[str]:
         """Yield the lines that were written before."""

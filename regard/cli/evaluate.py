@@ -67,8 +67,9 @@ def evaluate(
         folders, files = split_runs(paths)
         if get_task(Run(folders[0]).read_config()).command == "predict":
             given = {"gold": gold, "beam": beam, "lowercase": lowercase, "source": source, "target": target}
-            for name in filter(given.get, given):
-                raise UserError(f"--{name} is for runs that translate, but {folders[0]} does not")
+            for name, value in given.items():
+                if value:
+                    raise UserError(f"--{name} is for runs that translate, but {folders[0]} does not")
             typer.echo(_evaluate_predictors(folders, files, as_json))
             return
         corpus = load_pairs(folders, files, source, target)

@@ -149,9 +149,10 @@ class EngineOptions:
             raise UserError(f"--engine must be one of {', '.join(backends.ENGINES)} and {RAY}, not {self.engine!r}")
         if self.workers is not None and self.engine != RAY:
             raise UserError(f"--workers is for --engine {RAY}; --engine {self.engine} has no workers")
-        if self.engine == RAY and (self.precision is not None or self.shortlist):
-            option = "--shortlist" if self.shortlist else "--precision"
-            raise UserError(f"{option} is not for --engine {RAY}, whose workers use {backends.TORCH} without it")
+        if self.precision is not None and self.engine == RAY:
+            raise UserError(f"--precision is not for --engine {RAY}, whose workers use {backends.TORCH}")
+        if self.shortlist and self.engine == RAY:
+            raise UserError(f"--shortlist is not for --engine {RAY}")
         backends.check_engine_options(AUTO if self.engine == RAY else self.engine, self.precision, self.shortlist)
 
     @contextmanager

@@ -65,7 +65,7 @@ def _iterate_raw_lines(file: int) -> Iterator[bytes]:
             if b"\n" in block:
                 *lines, rest = rest.split(b"\n")
                 yield from map(bytes, lines)
-    if rest.removeprefix(BOM):
+    if rest:
         yield bytes(rest)
 
 

@@ -110,19 +110,53 @@ def _is_copied(pair: Pair) -> bool:
     return source == target
 
 
+def _has_empty_side(pair: Pair) -> bool:
+    return not all(map(str.strip, pair))
+
+
+def _has_control_characters(pair: Pair) -> bool:
+    """Return True for control characters and the remains of a wrong encoding (U+FFFD)."""
+    return any(map(_CONTROL_CHARACTERS.search, pair))
+
+
+def _is_too_short(pair: Pair, min_words: int = 1) -> bool:
+    return min(map(count_words, pair)) < min_words
+
+
+def _is_too_long(pair: Pair, max_words: int = 200) -> bool:
+    return max(map(count_words, pair)) > max_words
+
+
+def _has_few_letters(pair: Pair, min_fraction: float = 0.5) -> bool:
+    """Return True if a side is numbers, marks or addresses rather than a sentence; white space is not counted."""
+    return min(map(compute_letter_fraction, pair)) < min_fraction
+
+
+def _is_in_wrong_script(pair: Pair, source: str | None = None, target: str | None = None) -> bool:
+    """Return True if a side is mostly written in another script than expected; None accepts any script."""
+    return any(map(_is_in_other_script, pair, (source, target)))
+
+
+def _is_repeated_pair(pair: Pair, seen: TextHashSet) -> bool:
+    return not seen.add_text(*pair)
+
+
+def _has_repeated_source(pair: Pair, seen: TextHashSet) -> bool:
+    return not seen.add_text(pair.source)
+
+
 # In the order in which the rules are applied: cheap ones first, those with memory last.
 _RULES: dict[str, Callable[..., bool]] = {
-    "empty": lambda pair: not all(map(str.strip, pair)),
-    "broken": lambda pair: any(map(_CONTROL_CHARACTERS.search, pair)),  # also the remains of a wrong encoding (U+FFFD)
-    "short": lambda pair, min_words=1: min(map(count_words, pair)) < min_words,
-    "long": lambda pair, max_words=200: max(map(count_words, pair)) > max_words,
+    "empty": _has_empty_side,
+    "broken": _has_control_characters,
+    "short": _is_too_short,
+    "long": _is_too_long,
     "ratio": _has_unequal_lengths,
     "copied": _is_copied,
-    # A side is numbers, marks or addresses rather than a sentence; white space is not counted.
-    "letters": lambda pair, min_fraction=0.5: min(map(compute_letter_fraction, pair)) < min_fraction,
-    "script": lambda pair, source=None, target=None: any(map(_is_in_other_script, pair, (source, target))),
-    "duplicate": lambda pair, seen: not seen.add_text(*pair),
-    "same-source": lambda pair, seen: not seen.add_text(pair.source),
+    "letters": _has_few_letters,
+    "script": _is_in_wrong_script,
+    "duplicate": _is_repeated_pair,
+    "same-source": _has_repeated_source,
 }
 _RULES_WITH_MEMORY = ("duplicate", "same-source")
 

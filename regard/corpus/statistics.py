@@ -108,7 +108,7 @@ def _count_duplicates(hashes: array[int]) -> int:
 
 def summarize_distribution(counts: Mapping[float, int]) -> dict[str, float]:
     """Return mean, minimum, maximum and quantiles, given counts of values."""
-    if not counts:
+    if not any(counts.values()):
         return {}
     mean = sum(value * count for value, count in counts.items()) / sum(counts.values())
     fractions = {"min": 0.0, "p5": 0.05, "median": 0.5, "p95": 0.95, "max": 1.0}

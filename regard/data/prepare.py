@@ -211,10 +211,10 @@ def prepare_training_pairs(
     summary = json.loads((folder / "known.json").read_text(encoding="utf-8"))
     checksums = json.loads((folder / CACHE_MANIFEST).read_text(encoding="utf-8"))["files"]
     if not sum(summary["pairs"]):
-        empty, too_long = summary["left_out"].values()
+        left_out = summary["left_out"]
         raise UserError(
-            f"no pair is left to train on: {empty} have an empty side, "
-            f"{too_long} are longer than data.max_length={data.max_length}"
+            f"no pair is left to train on: {left_out['empty']} have an empty side, "
+            f"{left_out['too long']} are longer than data.max_length={data.max_length}"
         )
     parts = [DatasetPart(count, corpus.weight) for count, corpus in zip(summary["pairs"], corpora, strict=True)]
     if not sum(part.num_examples * part.weight for part in parts):

@@ -227,11 +227,14 @@ def _find_unbalanced_tags(stretch: Sequence[HtmlToken]) -> set[int]:
     return unbalanced
 
 
+def _is_untranslated(token: HtmlToken) -> bool:
+    return token.tag_name in HTML["untranslated"] or bool(NO_TRANSLATE_ATTRIBUTE.search(token.source))
+
+
 def _merge_untranslated_elements(tokens: Iterator[HtmlToken]) -> Iterator[HtmlToken]:
     """Yield the tokens, with each untranslated element merged into one."""
     for token in tokens:
-        is_untranslated = token.tag_name in HTML["untranslated"] or NO_TRANSLATE_ATTRIBUTE.search(token.source)
-        if token.is_closing or not token.pair_key or not is_untranslated:
+        if token.is_closing or not token.pair_key or not _is_untranslated(token):
             yield token
             continue
         sources, depth = [token.source], 1

@@ -331,9 +331,9 @@ class MarkdownBlockParser:
             elif OPAQUE_BLOCK.match(rest) and not INLINE_HTML.match(rest):
                 yield from self.flush_paragraph()
                 yield line + end
-                html = text.lower()
-                html_end = next((end for start, end in HTML_ENDS.items() if html.startswith(start)), "")
-                end_marker = "" if html_end in html else html_end
+                lowered = text.lower()
+                html_end = next((end for start, end in HTML_ENDS.items() if lowered.startswith(start)), "")
+                end_marker = "" if html_end in lowered else html_end
                 while not html_end and index < len(self.lines) and self.lines[index][0].strip():
                     yield "".join(self.lines[index])
                     index += 1

@@ -101,7 +101,10 @@ class ClassificationPrediction(Prediction):
             return []
         strongest = np.argsort(-self.weights.max(1), kind="stable")[:_MAX_PLOTTED_HOPS] if len(self.weights) > 1 else ()
         rows = {"mean": self.weights.mean(0)} | {f"hop {hop + 1}": self.weights[hop] for hop in strongest}
-        return [WeightedWords(name, self.tokens, row.tolist(), None, float(row.max())) for name, row in rows.items()]
+        return [
+            WeightedWords(name, self.tokens, row.tolist(), darkest_weight=float(row.max()))
+            for name, row in rows.items()
+        ]
 
 
 @dataclass(frozen=True)

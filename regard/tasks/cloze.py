@@ -376,11 +376,10 @@ class ClozeTask(InMemoryTask[Question]):
 
         dataset = ClozeDataset(iterate_usable(), vocabulary)
         if not len(dataset):
-            too_long, unanswerable = left_out.values()
             raise UserError(
                 f"no question is left to train on: of {len(split.train):,} documents "
-                f"{too_long:,} have more than {max_length:,} words (data.max_length), "
-                f"and {unanswerable:,} do not contain the answer"
+                f"{left_out['too long']:,} have more than {max_length:,} words (data.max_length), "
+                f"and {left_out['without the answer in the document']:,} do not contain the answer"
             )
         dataset.left_out = left_out
         return dataset

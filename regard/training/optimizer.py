@@ -129,7 +129,7 @@ class ExponentialMovingAverage:
             mean.copy_(raw_weight)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class GradientAccumulator:
     """Computes in `.grad` the gradient of one large batch."""
 

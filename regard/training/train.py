@@ -46,11 +46,23 @@ RecipeSource = str | Path | Mapping[str, Any] | None  # a recipe: its name, its 
 Paths = str | Path | Sequence[str | Path]
 
 _CHANGEABLE_ON_RESUME = (
-    *("data.train", "data.dev", "data.workers", "data.timeout"),
-    *("training.steps", "training.epochs", "training.patience"),
-    *("training.validate_every", "training.checkpoint_every"),
-    *("training.keep", "training.keep_best", "training.average", "training.bad_updates"),
-    *("training.log_every", "training.tensorboard", "training.device", "training.threads"),
+    "data.train",
+    "data.dev",
+    "data.workers",
+    "data.timeout",
+    "training.steps",
+    "training.epochs",
+    "training.patience",
+    "training.validate_every",
+    "training.checkpoint_every",
+    "training.keep",
+    "training.keep_best",
+    "training.average",
+    "training.bad_updates",
+    "training.log_every",
+    "training.tensorboard",
+    "training.device",
+    "training.threads",
 )
 
 

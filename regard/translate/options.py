@@ -80,7 +80,8 @@ class Options:
         if self.max_length is not None and self.min_length > self.max_length:
             raise UserError(f"min_length {self.min_length} is more than max_length {self.max_length}")
         for name in SEARCH_ONLY_OPTIONS if self.sample else SAMPLING_ONLY_OPTIONS:
-            if getattr(self, name) not in (getattr(Options, name, {}), (), [], ""):
+            default = getattr(Options, name, {})  # a field with a default factory is no attribute of the class
+            if getattr(self, name) not in (default, (), [], ""):
                 why = "cannot be combined with sample" if self.sample else "needs sample"
                 raise UserError(f"{name} {why}; otherwise it has no effect")
 
@@ -140,7 +141,9 @@ def compile_options(options: Options, tokenizers: Tokenizers) -> CompiledOptions
         *(compile_forbidden(target, options.forbid) if options.forbid else ([], [])),
     )
     if UNK in compiled.prefix_ids and SPECIAL_TOKENS[UNK] not in options.prefix:
-        raise UserError(f"the prefix {options.prefix!r} cannot be spelled: the vocabulary does not have all its words")
+        raise UserError(
+            f"the prefix {options.prefix!r} cannot be spelled: the vocabulary does not have all of its words"
+        )
     for words in (*options.force, *options.glossary.values()):
         if options.forbid and ForbiddenWords(target, options.forbid).ends_in_forbidden(target.encode(words)):
             raise UserError(f"{words!r} is both forced and forbidden")

@@ -123,6 +123,18 @@ def test_two_processes_cannot_write_the_same_file(tmp_path: Path) -> None:
         ResumableFile(other, {}).start_new()
 
 
+def test_new_file_ignores_the_rest_of_an_old_one(tmp_path: Path) -> None:
+    out = tmp_path / "out.tsv"
+    out.with_name(".out.tsv.part").write_bytes(b"x" * 100)
+    with ResumableFile(out, {}).start_new() as file:
+        assert json.loads(file.state_path.read_text(encoding="utf-8"))["bytes"] == 0
+        file.write(["a\tb"], Counter(lines=1))
+    with ResumableFile(out, {}).resume() as file:
+        assert list(file.iterate_rows()) == ["a\tb"]
+        file.finish()
+    assert out.read_text(encoding="utf-8") == "a\tb\n"
+
+
 def test_nearest_chooses_the_hypothesis_with_the_best_bleu(run: Run, corpus: Path, tmp_path: Path) -> None:
     test = read_all_pairs(corpus_files(corpus, "test"))
     distill([run.folder, *corpus_files(corpus, "test")], out=tmp_path / "d.tsv", nearest=True, beam=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import pickle
 import statistics
 import subprocess
 import sys
@@ -468,3 +469,10 @@ def test_memory_use_of_seen_keys_is_small() -> None:
         [sys.executable, "-c", MEASURE_MEMORY], env=environment(), capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 8_000  # KB; the texts alone are 20,000
+
+
+def test_rules_can_be_sent_to_other_processes() -> None:
+    rules = filters.make_default_filters((None, None))
+    sent = pickle.loads(pickle.dumps([rule for rule in rules if rule.name != "duplicate"]))
+    pair = Pair("a house", "42 % 17 !")
+    assert [rule.name for rule in sent if rule.rejects(pair)] == ["letters"]

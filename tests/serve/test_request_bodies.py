@@ -23,6 +23,7 @@ from regard.serve import language_detection
 from regard.serve.access.api_keys import ApiKeyStore
 from regard.serve.http import request as http_request
 from regard.serve.http.errors import HTTPError
+from regard.serve.http.middleware import ResponseWriter
 from regard.serve.http.schemas import encode_json
 from regard.serve.routes import models
 from regard.serve.settings import Settings
@@ -248,3 +249,20 @@ def test_long_numbers_in_json_are_parsed_as_floats() -> None:
     found = http_request.parse_json(body)
     assert found == {"long": float("7" * 300), "huge": -math.inf, "short": -int("7" * 19), "float": 1.5}
     assert [type(value) for value in found.values()] == [float, float, int, float]
+
+
+@pytest.mark.parametrize("name", [b"location", b"Location"])
+def test_redirects_do_not_repeat_the_host_that_a_client_states(name: bytes) -> None:
+    sent: list[Any] = []
+
+    async def record(message: Any) -> None:
+        sent.append(message)
+
+    async def redirect() -> None:
+        send = ResponseWriter(record, {"x-frame-options": "DENY"}, has_body=True)
+        await send({"type": "http.response.start", "status": 307, "headers": [(name, b"http://evil/a?b")]})
+        await send({"type": "http.response.start", "status": 307})
+
+    asyncio.run(redirect())
+    assert sent[0]["headers"] == [(b"location", b"/a?b"), (b"x-frame-options", b"DENY")]
+    assert sent[1]["headers"] == [(b"x-frame-options", b"DENY")]

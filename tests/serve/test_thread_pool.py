@@ -60,7 +60,13 @@ def test_cancelled_work_counts_until_its_thread_is_free() -> None:
         await asyncio.sleep(0)
         gate.set()
         await next_one
-        await asyncio.gather(pool(work, "last"), pool(work, "last"))  # both slots are free
+        gate.clear()
+        last = [asyncio.ensure_future(pool(work, "last")) for _ in range(2)]  # both slots are free, and no third one
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="2 tasks run or wait already"):
+            await pool(work, "refused")
+        gate.set()
+        await asyncio.gather(*last)
         pool.close()
 
     try:

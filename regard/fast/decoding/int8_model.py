@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.fast.decoding.int8_weights import STRUCTS, WeightArena, check_int8_gemm, load_kernels, quantize_matrix
+from regard.fast.decoding.int8_weights import WeightArena, check_int8_gemm, get_struct, load_kernels, quantize_matrix
 from regard.fast.decoding.kv_cache import BeamKVCache, KVCachedDecoder, KVState
 from regard.fast.decoding.numpy_search import SearchRequest, SearchTrace, find_best_hypotheses
 from regard.fast.eligibility import find_transformer_obstacle, has_hooks_or_overrides, is_cpu_model
@@ -99,7 +99,7 @@ class EmbeddingTable:
 
     def as_struct(self, places: Tensor) -> ctypes.Structure:
         """Return the C struct, which does not keep the positions alive."""
-        return STRUCTS["Embedding"](self.words.data_ptr(), places.data_ptr(), len(self.words), self.scale)
+        return get_struct("Embedding")(self.words.data_ptr(), places.data_ptr(), len(self.words), self.scale)
 
 
 class Int8Transformer:
@@ -180,7 +180,7 @@ class Int8Decoder(KVCachedDecoder):
         num_written = state.table.shape[1]
         state = self._append_slot(state)
         rows, source_kv, mask, cache = len(tokens), state.values.contiguous(), state.mask.contiguous(), state.cache
-        batch = STRUCTS["DecodeBatch"](
+        batch = get_struct("DecodeBatch")(
             *(rows, rows, None, *mask.shape, source_kv.data_ptr(), mask.data_ptr()),
             *(cache.groups, cache.slots, cache.keys.shape[4], num_written),
             *(cache.values.data_ptr(), state.table.data_ptr()),
@@ -204,7 +204,7 @@ class Int8Decoder(KVCachedDecoder):
     def _step_arguments(self, batch: ctypes.Structure, positions: Tensor) -> tuple[Any, ...]:
         """Return the first arguments of a step and of a search."""
         layer, head, _ = self.alignment_head
-        attention = STRUCTS["AlignmentSource"](layer % len(self.layers), -1 if head is None else head)
+        attention = get_struct("AlignmentSource")(layer % len(self.layers), -1 if head is None else head)
         return self.stack, batch, self.embedding_table.as_struct(positions), self.output, attention
 
 
@@ -226,12 +226,12 @@ class GreedySearch:
         self.source_kv, self.mask = state.values, state.mask
         layers, rows, heads, places, pair = state.values.shape
         self.past = torch.empty(layers, rows, heads, 0, pair, dtype=torch.float32)
-        self.batch = STRUCTS["DecodeBatch"](
+        self.batch = get_struct("DecodeBatch")(
             *(rows, rows, None, rows, places, self.source_kv.data_ptr(), self.mask.data_ptr()),
             *(rows, 1, 0, 0, None, None),
         )
         self.max_lengths, self.forbidden = torch.tensor(request.max_lengths), torch.tensor((PAD, BOS))
-        self.limits = STRUCTS["SearchLimits"](
+        self.limits = get_struct("SearchLimits")(
             *(request.min_length, self.max_lengths.data_ptr(), EOS, self.forbidden.data_ptr(), len(self.forbidden)),
             _pointer_or_none(decoder.words),
         )
@@ -257,8 +257,8 @@ class GreedySearch:
         attention = torch.empty(shape, dtype=torch.float32) if self.request.attention else None
         positions, workspace = decoder._step_buffers(self.batch, before + GREEDY_CHUNK)
         row_ids, token_ids, token_positions, done = (part.data_ptr() for part in self.rows)
-        active_rows = STRUCTS["ActiveRows"](row_ids, token_ids, token_positions, self.log_probs.data_ptr(), done)
-        outputs = STRUCTS["StepOutput"](*map(_pointer_or_none, (tokens, log_probs, attention, self.logits)))
+        active_rows = get_struct("ActiveRows")(row_ids, token_ids, token_positions, self.log_probs.data_ptr(), done)
+        outputs = get_struct("StepOutput")(*map(_pointer_or_none, (tokens, log_probs, attention, self.logits)))
         decoder.kernels.int8_greedy(
             *decoder._step_arguments(self.batch, positions),
             *(byref(self.limits), active_rows, outputs, GREEDY_CHUNK, workspace.data_ptr()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import addressof
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,12 @@ from regard.models.vaswani2017 import DecoderLayer, EncoderLayer, TransformerDec
 from regard.nn import MultiHeadAttention
 
 FOLDER = build.SOURCES / "int8"
-STRUCTS = build.read_api(FOLDER)[0]
+
+
+@cache
+def get_struct(name: str) -> type[ctypes.Structure]:
+    """Return a struct of `api.h`, which is read at first use: without that file only the kernels are unavailable."""
+    return build.read_api(FOLDER)[0][name]
 
 
 def load_kernels(*flags: str) -> ctypes.CDLL:
@@ -69,7 +75,7 @@ class WeightArena:
         panels = groups.view(-1, self.panel_width, groups.shape[1]).transpose(1, 2)
         sums = matrix.rows.sum(1, dtype=torch.int32)
         numbers = (F.pad(part, (0, row_padding)) for part in (matrix.scales, matrix.bias, sums))
-        return STRUCTS["LinearLayer"](self.pin(panels), *map(self.pin, numbers), in_features, out)
+        return get_struct("LinearLayer")(self.pin(panels), *map(self.pin, numbers), in_features, out)
 
     def linear(self, layer: nn.Linear) -> ctypes.Structure:
         """Return a layer."""
@@ -82,14 +88,14 @@ class WeightArena:
     def norm(self, norm: nn.Module) -> ctypes.Structure:
         """Return a layer norm."""
         assert isinstance(norm, nn.LayerNorm)
-        return STRUCTS["LayerNorm"](self.pin(norm.weight), self.pin(norm.bias), norm.eps)
+        return get_struct("LayerNorm")(self.pin(norm.weight), self.pin(norm.bias), norm.eps)
 
     def layer(self, layer: EncoderLayer | DecoderLayer) -> ctypes.Structure:
         """Return a layer; that of a decoder has cross-attention."""
         inner, _, outer = layer.feedforward
         assert isinstance(inner, nn.Linear)
         assert isinstance(outer, nn.Linear)
-        made = STRUCTS["Layer"](
+        made = get_struct("Layer")(
             around_attention=self.norm(layer.around_attention.norm),
             around_feedforward=self.norm(layer.around_feedforward.norm),
             attention=self._projection(layer.attention, 0, 3),
@@ -110,7 +116,7 @@ class WeightArena:
         end = addressof(self.array([self.norm(part.norm)])) if isinstance(part.norm, nn.LayerNorm) else None
         post, widest = not first.around_attention.is_pre_norm, max(layer.inner.out_features for layer in made)
         size, heads = first.attention.size, first.attention.heads
-        return STRUCTS["Stack"](addressof(self.array(made)), len(made), size, heads, widest, post, end)
+        return get_struct("Stack")(addressof(self.array(made)), len(made), size, heads, widest, post, end)
 
     def memory(self, layers: Sequence[DecoderLayer]) -> ctypes.Array[Any]:
         """Return the key and value projections of all decoder layers."""
@@ -139,7 +145,7 @@ class Int8Linear:
         x, (rows, in_features), out_features = x.contiguous(), x.shape, self.product.out_features
         panels = torch.empty(self.kernels.int8_panel_bytes(rows, in_features), dtype=torch.uint8)
         scales, y = torch.empty(rows, dtype=torch.float32), torch.empty(rows, out_features, dtype=torch.float32)
-        quantized = STRUCTS["QuantizedRows"](panels.data_ptr(), scales.data_ptr())
+        quantized = get_struct("QuantizedRows")(panels.data_ptr(), scales.data_ptr())
         self.kernels.int8_quantize(x.data_ptr(), rows, in_features, quantized)
         self.kernels.int8_gemm(quantized, self.product, rows, y.data_ptr(), relu)
         return y

@@ -73,10 +73,10 @@ def load_library(folder: Path, *, threaded: bool = False, flags: Sequence[str] =
     try:
         if threads is not None:
             ctypes.CDLL(threads, ctypes.RTLD_GLOBAL)
-        found = ctypes.CDLL(str(path))
+        found, (_, signatures) = ctypes.CDLL(str(path)), read_api(folder)
     except OSError as error:
         raise KernelUnavailableError(str(error)) from error
-    for name, (gives, takes) in read_api(folder)[1].items():
+    for name, (gives, takes) in signatures.items():
         function = getattr(found, name)
         function.restype, function.argtypes = gives, takes
     return found

@@ -172,9 +172,9 @@ class ResponseWriter:
         """Send one message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(raw=list(message["headers"]))
+            headers = MutableHeaders(raw=[(name.lower(), value) for name, value in message.get("headers", [])])
             if self.status >= 400 and not headers.get("content-type", "").startswith("application/json"):
-                self.replaced_start = message
+                self.replaced_start = {**message, "headers": headers.raw}
                 return
             if location := headers.get("location"):
                 headers["location"] = _remove_host(location)

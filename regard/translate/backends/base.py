@@ -1,8 +1,8 @@
-"""The choice between decoding backends, and the one that decodes step by step.
+"""The choice between decoding backends, and their base class `TorchBackend`.
 
-That is `TorchBackend`, the base class: beam search and sampling over models with a decoder step, by PyTorch, int8
-kernels or ONNX Runtime. A CPU decodes several batches in parallel, one thread per batch: the matrix products of a batch
-are small and gain little from a second thread, so a second batch in parallel takes hardly longer.
+`TorchBackend` runs beam search and sampling over models with a decoder step, by PyTorch, int8 kernels or ONNX Runtime.
+A CPU decodes several batches in parallel, one thread per batch: the matrix products of a batch are small and gain
+little from a second thread, so a second batch in parallel takes hardly longer.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ BATCH_TOKENS = 4000
 GPU_BATCH_TOKENS = 64_000  # a step takes as long on a GPU for a few rows as for hundreds
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class TorchBackend:
     """Searches targets, in batches of similar length, several at a time on a CPU; made by `choose_backend`."""
 

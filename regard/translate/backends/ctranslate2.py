@@ -34,7 +34,7 @@ MAX_BATCH_TOKENS = 1024
 MAX_CALL_TOKENS = 32_000  # of one call, which makes its own batches
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class CTranslate2Backend(TorchBackend):
     """Decodes segments without constraints by CTranslate2, and the others by PyTorch."""
 

@@ -39,7 +39,7 @@ CHUNKS_PER_WORKER = 2  # the one it translates and the next, so that it never wa
 SLOW_START_S = 30.0  # seconds after which a message says that workers are not ready
 
 
-@dataclass(repr=False)  # Ray calls repr, for the log, where the constructor has failed as well
+@dataclass(eq=False, repr=False)  # Ray calls repr, for the log, where the constructor has failed as well
 class RayWorker:
     """A Ray actor that translates chunks, with its own cores or GPU."""
 
@@ -138,7 +138,7 @@ def set_private_cluster_env() -> None:
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else Ray leaves one in the home folder
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class RayWorkerPool:
     """Workers with loaded runs that share one input."""
 

@@ -7,6 +7,7 @@ four numbers at a time; logits exist for some rows only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -78,7 +79,7 @@ def _attend_padded(q: Tensor, k: Tensor, v: Tensor, queries: Ragged, keys: Ragge
     if causal:
         mask = mask & (positions <= positions[:, None])
     is_whole = mask.is_cpu and bool(mask.all())  # a GPU would wait for the answer
-    with sdpa_kernel(SDPA_BACKENDS):
+    with nullcontext() if mask.is_cpu else sdpa_kernel(SDPA_BACKENDS):
         context = F.scaled_dot_product_attention(q, k, v, None if is_whole else mask).transpose(1, 2)
     count = len(queries.seq_ids)
     return (context if count == context.shape[0] * context.shape[1] else queries.pack(context)).reshape(count, -1)
