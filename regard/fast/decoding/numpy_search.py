@@ -7,7 +7,8 @@ shared with the device search and the int8 search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,15 +84,23 @@ def find_best_hypotheses(trace: SearchTrace, request: SearchRequest) -> list[lis
     is_truncated = is_open & has_none[:, None] & (steps == np.array(request.max_lengths)[:, None])
     end_points = _select_best(np.stack((ended | is_truncated).nonzero(), 1), log_probs, request)
     token_paths, row_paths = _trace_tokens(end_points, parents, tokens)
-    final_log_probs = log_probs[tuple(end_points.T)].astype(np.float64).tolist()
+    final_log_probs = log_probs[tuple(end_points.T)].astype(np.float64)
+    # Lists and maps: for hundreds of sentences, a Python loop with slices and divisions takes as long as decoder steps.
+    sentences, ends, token_lists = end_points[:, 1].tolist(), (end_points[:, 0] + 1).tolist(), token_paths.T.tolist()
+    for token_list, end in zip(token_lists, ends, strict=True):
+        del token_list[end:]
+    scores = final_log_probs / np.array(request.length_divisors)[ends]
+    attention: Iterable[Floats | None] = repeat(None)
+    if trace.attention:
+        paths = zip(sentences, ends, row_paths.T, strict=True)
+        attention = [
+            _attention_along_path(trace, sentence, row_path[:end], request.source_lengths[sentence])
+            for sentence, end, row_path in paths
+        ]
     hypotheses: list[list[Hypothesis]] = [[] for _ in range(trace.sentences)]
-    paths = zip(end_points.tolist(), token_paths.T.tolist(), row_paths.T, final_log_probs, strict=True)
-    for (step, sentence, _), token_path, row_path, log_prob in paths:
-        end, attention = step + 1, None
-        if trace.attention:
-            attention = _attention_along_path(trace, sentence, row_path[:end], request.source_lengths[sentence])
-        score = log_prob / request.length_divisors[end]
-        hypotheses[sentence].append(Hypothesis(token_path[:end], log_prob, score, attention))
+    best = map(Hypothesis, token_lists, final_log_probs.tolist(), scores.tolist(), attention)
+    for sentence, hypothesis in zip(sentences, best, strict=True):
+        hypotheses[sentence].append(hypothesis)
     return hypotheses
 
 
