@@ -88,7 +88,7 @@ class LuongDecoder(RecurrentDecoder):
         return torch.tanh(self.W_c(torch.cat((attended.context, h), -1))), attended
 
     def step_from_embedding(self, state: LuongState, word: Tensor) -> tuple[LuongState, Attended, Tensor]:
-        """Run one step on an embedded token, (B, m).
+        """Run one step on an embedded token (B, m), m being the embedding size.
 
         Returns:
             The new state, the attention (T = 1), and h̃_t (B, H).

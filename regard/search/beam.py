@@ -209,8 +209,8 @@ class Selector(Protocol):
     width: int  # active hypotheses per sentence
     initial_width: int  # active hypotheses per sentence before the first step
 
-    def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
-        """Select continuations: `scores` (A, width) of the hypotheses, `log_probs` (A·width, V) of the next tokens."""
+    def select(self, beam_log_probs: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
+        """Select continuations of hypotheses (A, width), given `log_probs` (A·width, V) of the next tokens."""
         ...
 
     def is_done(self, sentence: SentenceState, best_active: float, scorer: Scorer) -> bool:
@@ -230,18 +230,18 @@ class TopKSelector:
     n_best: int
     initial_width = 1  # all rows of a sentence would begin as the same hypothesis
 
-    def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
+    def select(self, beam_log_probs: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
         """See `Selector`."""
         widths = [self.width - len(sentence.finished) for sentence in active]
         if any(sentence.phrases for sentence in active):
             constraints.block_eos(log_probs, active)
-            totals = scores[..., None] + log_probs.view(*scores.shape, -1)
-            selection = constraints.allocate_beams(totals, select_topk(scores, log_probs), active, widths)
+            totals = beam_log_probs[..., None] + log_probs.view(*beam_log_probs.shape, -1)
+            selection = constraints.allocate_beams(totals, select_topk(beam_log_probs, log_probs), active, widths)
         else:
-            selection = select_topk(scores, log_probs)
+            selection = select_topk(beam_log_probs, log_probs)
         if min(widths) == self.width:
             return selection
-        device = scores.device
+        device = log_probs.device
         unused = torch.arange(self.width, device=device) >= torch.tensor(widths, device=device)[:, None]
         return selection._replace(log_probs=selection.log_probs.masked_fill(unused, -torch.inf))
 
@@ -259,13 +259,13 @@ class TopKSelector:
         return ranked[: self.n_best]
 
 
-def select_topk(scores: Tensor, log_probs: Tensor) -> Selection:
-    """Return the `beam` best continuations of each sentence, of scores (A, beam) and log-probabilities (A·beam, V)."""
-    num_sentences, beam = scores.shape
+def select_topk(beam_log_probs: Tensor, log_probs: Tensor) -> Selection:
+    """Return the `beam` best continuations of each sentence, of log-probabilities (A, beam) and (A·beam, V)."""
+    num_sentences, beam = beam_log_probs.shape
     values, tokens = topk(log_probs, min(beam, log_probs.shape[1]))  # no row contributes more than these
     if beam == 1:
-        return Selection(scores + values, torch.arange(num_sentences, device=tokens.device)[:, None], tokens)
-    best, indices = (scores.flatten()[:, None] + values).view(num_sentences, -1).topk(beam, -1)
+        return Selection(beam_log_probs + values, torch.arange(num_sentences, device=tokens.device)[:, None], tokens)
+    best, indices = (beam_log_probs.flatten()[:, None] + values).view(num_sentences, -1).topk(beam, -1)
     first_rows = beam * torch.arange(num_sentences, device=indices.device)[:, None]
     parents = indices // values.shape[1] + first_rows
     return Selection(best, parents, tokens.view(num_sentences, -1).gather(1, indices))
@@ -305,7 +305,7 @@ class BeamSearch:
         self.groups: list[SentenceGroup] = []  # oldest first, here and in every tensor
         self.states: list[Any]
         self.tokens: Tensor  # (R,) newest token of each row
-        self.scores: Tensor  # (A, width) log-probability of each active hypothesis
+        self.beam_log_probs: Tensor  # (A, width) log-probability of each active hypothesis
         self.source_size = 0  # S
         self.has_padding = False  # whether the states of sources that were added at different times are padded
 
@@ -341,12 +341,12 @@ class BeamSearch:
             # 2. Expand.
             states = self.models.expand_beams(states, width, rows)
         tokens = torch.full_like(rows, BOS)
-        scores = torch.full((len(sentences), width), -torch.inf, device=source.device)
-        scores[:, : self.selector.initial_width] = 0.0
+        log_probs = torch.full((len(sentences), width), -torch.inf, device=source.device)
+        log_probs[:, : self.selector.initial_width] = 0.0
         if self.groups:
             states, self.has_padding = self.models.concat_states(self.states, states), True
-            tokens, scores = torch.cat((self.tokens, tokens)), torch.cat((self.scores, scores))
-        self.states, self.tokens, self.scores = states, tokens, scores
+            tokens, log_probs = torch.cat((self.tokens, tokens)), torch.cat((self.beam_log_probs, log_probs))
+        self.states, self.tokens, self.beam_log_probs = states, tokens, log_probs
         self.source_size = max(self.source_size, source.shape[1])
         self.groups.append(SentenceGroup(sentences, prefix_tokens, rows, rows.new_empty(len(rows), 0)))
 
@@ -362,7 +362,7 @@ class BeamSearch:
         # 4. Constrain.
         log_probs = self._constrain(log_probs)
         # 5. Select.
-        selection = self.selector.select(self.scores, log_probs, active)
+        selection = self.selector.select(self.beam_log_probs, log_probs, active)
         # 6. Collect.
         self._collect(active, selection, attention)
         # 7. Advance.
@@ -403,10 +403,10 @@ class BeamSearch:
             sentence.done = best_active == -math.inf or self.selector.is_done(sentence, best_active, self.scorer)
 
     def _advance(self, selection: Selection, remaining: list[int]) -> None:
-        """Move scores, tokens and decoder states on to the selected hypotheses of the `remaining` sentences."""
+        """Advance log-probabilities, tokens and decoder states to the selected hypotheses of `remaining` sentences."""
         some_done = len(remaining) < len(selection.tokens)
-        scores, parents, tokens = (part[remaining] if some_done else part for part in selection)
-        self.scores = scores.masked_fill(tokens == EOS, -torch.inf)
+        log_probs, parents, tokens = (part[remaining] if some_done else part for part in selection)
+        self.beam_log_probs = log_probs.masked_fill(tokens == EOS, -torch.inf)
         self.tokens, rows = tokens.flatten(), parents.flatten()
         self._advance_groups(rows)
         if not some_done:

@@ -67,7 +67,7 @@ class Sampler:
         check_sampling(self.temperature, self.top_k, self.top_p)
         self.initial_width = self.width
 
-    def select(self, scores: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
+    def select(self, beam_log_probs: Tensor, log_probs: Tensor, active: Sequence[SentenceState]) -> Selection:
         """Draw one token for each row by inverting its cumulative distribution."""
         uniform = np.stack([self.generators[sentence.index].random(self.width) for sentence in active])
         probs, order = self._candidate_probs(log_probs)
@@ -75,8 +75,8 @@ class Sampler:
         drawn = torch.from_numpy(uniform).to(cumulative).view(-1, 1) * cumulative[:, -1:]
         indices = torch.searchsorted(cumulative, drawn, right=True).clamp(max=cumulative.shape[1] - 1)
         tokens = order.gather(1, indices)
-        totals = scores + log_probs.gather(1, tokens).view_as(scores)
-        parents = torch.arange(scores.numel(), device=scores.device).view_as(scores)
+        totals = beam_log_probs + log_probs.gather(1, tokens).view_as(beam_log_probs)
+        parents = torch.arange(beam_log_probs.numel(), device=beam_log_probs.device).view_as(beam_log_probs)
         return Selection(totals, parents, tokens.view_as(parents))
 
     def _candidate_probs(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:

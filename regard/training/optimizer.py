@@ -146,9 +146,9 @@ class GradientAccumulator:
         self.ddp_model = None if self.is_sharded else wrap_ddp(self.model_with_loss, self.distributed, self.device)
 
     def accumulate(self, batches: Sequence[Batch], step: int, micro_batches: int) -> tuple[Tensor, int]:
-        """Accumulate the gradients; return the summed loss of this rank's batches, and the number of micro-batches.
+        """Accumulate the gradients; return the summed loss of this rank's batches, and the micro-batches per batch.
 
-        Each batch is split into `micro_batches`. If one rank runs out of memory, all ranks retry with smaller ones.
+        Each batch is split into `micro_batches` parts. If a rank runs out of memory, all ranks retry with smaller ones.
         """
         # 1. The number that the loss is divided by, over all ranks.
         total = max(1.0, self.distributed.all_reduce_sum([self.model_with_loss.compute_loss_denominator(batches)])[0])
@@ -182,7 +182,7 @@ class GradientAccumulator:
         return loss * total, micro_batches
 
     def _try_accumulate(self, batches: Sequence[Batch], total: float, step: int, micro_batches: int) -> Tensor | None:
-        """Return the summed loss of all batches after accumulating their gradients; None if out of memory."""
+        """Accumulate the gradients of all batches; return their loss divided by `total`, or None if out of memory."""
         summed_loss = torch.zeros((), device=self.device)
         try:
             for batch_index, batch in enumerate(batches):
@@ -201,7 +201,7 @@ class GradientAccumulator:
         return summed_loss
 
     def _backward_batch(self, batch: Batch, total: float) -> Tensor:
-        """Add the gradients of one batch to `.grad`; return its loss."""
+        """Add the gradients of one batch to `.grad`; return its loss divided by `total`."""
         # Without DDP's gradient sync: if one rank runs out of memory, all ranks retry the update.
         with self.ddp_model.no_sync() if self.ddp_model else nullcontext():
             with build_autocast(self.settings, self.device):

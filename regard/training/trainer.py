@@ -1,4 +1,4 @@
-"""Training loop: updates, logging, validation, checkpoints, stop signals. `Trainer.fit` calls what follows it."""
+"""Training loop, in `Trainer.fit`: updates, logging, validation, checkpoints, stop signals."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Trainer:
         return self.train_state
 
     def _start(self) -> None:
-        """Open the metrics, and repeat what an interruption has prevented: a validation, the choice of a head."""
+        """Open the metrics, and repeat what an interruption has prevented: a validation, or `on_best`."""
         state = self.train_state
         self.metrics.open_after(state.step, state.validated_step)
         self.start_time = time.monotonic() - state.seconds
@@ -149,8 +149,8 @@ class Trainer:
             log_message(f"{self.run.folder} has already finished, at step {state.step}")
         else:
             self._warn_about_limits()
-            is_untrained = self.settings.init_from and not state.step and state.best_validation is None
-            if is_untrained or self._is_validation_due():  # the initial model may stay the best one
+            is_initialized = bool(self.settings.init_from) and not state.step and state.best_validation is None
+            if is_initialized or self._is_validation_due():  # the initial model may stay the best one
                 self.validate_and_record()
                 self.save()
             self.checkpointer.remove_average()  # outdated by the checkpoints to come
@@ -187,7 +187,7 @@ class Trainer:
         rate = self.schedule(step, epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        # 2. Forward and backward passes of all micro-batches, summed over batches and ranks.
+        # 2. Forward and backward passes of all micro-batches; gradients are summed over batches and ranks.
         loss_tensor, num_micro_batches = self.accumulator.accumulate(batches, step, state.micro_batches)
         # 3. Clip the gradient norm.
         norm_tensor = self.accumulator.clip_norm(self.optimizer)
@@ -313,12 +313,12 @@ class Trainer:
         self.throughput.reset()
 
     def run_validation(
-        self, weights: dict[str, Tensor] | None = None, ties_are_better: bool = False
+        self, weights: dict[str, Tensor] | None = None, accept_ties: bool = False
     ) -> tuple[Validation | None, ValidationRecord, int]:
         """Validate on rank 0, optionally with other weights, and broadcast loss and score.
 
         Return the validation (None on other ranks), its record, and the number of better validations among the best so
-        far: 0 makes this the best. Ties count as better, unless `ties_are_better`.
+        far: 0 makes this the best. An equal one counts as better, unless `accept_ties`.
         """
         validation, record, num_better = None, ValidationRecord(self.train_state.step, 0.0, 0.0, ""), 0
         if self.distributed.is_rank0:
@@ -331,7 +331,7 @@ class Trainer:
                     raise self._make_divergence_error(f"validation failed: {error}") from error
                 step, measure = self.train_state.step, validation.selection_metric
                 record = ValidationRecord(step, validation.loss, validation.score, measure)
-                by_loss, min_gain = self.settings.best == "loss", 0 if ties_are_better else 1
+                by_loss, min_gain = self.settings.best == "loss", 0 if accept_ties else 1
                 num_better = sum(record.compare(best, by_loss) < min_gain for best in self.train_state.best_validations)
                 if num_better == 0 and self.on_best is not None:
                     self.on_best(self.validation_model, self.device)
@@ -386,7 +386,7 @@ class Trainer:
         if self.settings.average < 2 or len(steps) < 2:
             return
         weights = self.checkpointer.average_steps(steps) if self.distributed.is_rank0 else None
-        _, record, num_better = self.run_validation(weights, ties_are_better=True)
+        _, record, num_better = self.run_validation(weights, accept_ties=True)
         log_message(
             f"average of steps {', '.join(map(str, steps))}: dev loss {record.loss:.3f}, "
             f"{format_metrics({record.measure: record.score})}, "

@@ -158,9 +158,9 @@ def search_fast(
     """Use the search that the model has for its device, else NumPy on a CPU; return None if neither can search."""
     sizes = lengths.tolist()
     limits = options.max_lengths(sizes)
-    penalties = [1.0, *map(length_divisor, range(1, max(limits) + 1))]
+    length_divisors = [1.0, *map(length_divisor, range(1, max(limits) + 1))]
     request = SearchRequest(
-        options.beam, options.n_best, options.min_length, limits, penalties, options.attention, sizes
+        options.beam, options.n_best, options.min_length, limits, length_divisors, options.attention, sizes
     )
     device_search = getattr(models.models[0], "device_search", None)
     hypotheses: list[list[Hypothesis]] | None = None
@@ -177,7 +177,7 @@ class ActiveSentences:
 
     def __init__(self, request: SearchRequest) -> None:
         sentences, width = len(request.max_lengths), request.beam
-        self.request, self.length_penalties = request, np.array(request.length_divisors)
+        self.request, self.length_divisors = request, np.array(request.length_divisors)
         self.sentence_ids: IntArray = np.arange(sentences)
         self.max_lengths: IntArray = np.array(request.max_lengths)
         self.beam_log_probs: RealArray = np.full((sentences, width), -np.inf, np.float32)
@@ -204,14 +204,14 @@ class ActiveSentences:
         is_open = (candidate_log_probs > -np.inf) & (tokens != EOS)
         for sentence, row in zip(*((candidate_log_probs > -np.inf) & (tokens == EOS)).nonzero(), strict=True):
             self.completed_scores[sentence, self.num_completed[sentence]] = (
-                float(candidate_log_probs[sentence, row]) / self.length_penalties[step]
+                float(candidate_log_probs[sentence, row]) / self.length_divisors[step]
             )
             self.num_completed[sentence] += 1
         best = np.where(is_open, candidate_log_probs, -np.inf).max(1).astype(np.float64)
         done: npt.NDArray[np.bool_] = (best == -np.inf) | (step >= self.max_lengths)
         enough = self.num_completed >= self.request.n_best
         if enough.any():
-            upper_bound = np.maximum(best / self.length_penalties[1], best / self.length_penalties[self.max_lengths])
+            upper_bound = np.maximum(best / self.length_divisors[1], best / self.length_divisors[self.max_lengths])
             worst = -np.sort(-self.completed_scores, 1)[:, self.request.n_best - 1]
             done |= enough & (worst >= upper_bound)
         self.beam_log_probs = np.where(is_open, candidate_log_probs, -np.inf)
