@@ -34,7 +34,7 @@ class TransformerSettings:
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     max_positions: PositiveInt = 1000
     tie: Literal["all", "decoder", "none"] = "all"
-    align_layer: int | Literal["auto"] | None = None
+    align_layer: Literal["auto"] | int | None = None
     align_head: int | None = None
     align_after: bool = False
 

@@ -138,7 +138,12 @@ class Location(nn.Module):
 
 # The values of `model.score` in a recipe. A constructor names those of these sizes that it needs: `query_size`,
 # `key_size`, `size` (hidden units), `max_source` (positions).
-SCORES: dict[str, Callable[..., Score]] = {"dot": Dot, "general": General, "concat": Concat, "location": Location}
+SCORES: dict[str, Callable[..., Score]] = {
+    "dot": Dot,
+    "general": General,
+    "concat": Concat,
+    "location": Location,
+}
 
 
 def make_score(constructor: Callable[..., Score], **sizes: int) -> Score:
