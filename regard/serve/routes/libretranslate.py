@@ -89,22 +89,7 @@ def make_router(service: Service) -> APIRouter:
     @routes.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
         """Return the settings for a web page."""
-        settings = service.settings
-        source, target = next(iter(service.models.pairs), (AUTO, "en"))
-        return {
-            "alternativesLimit": settings.alternatives_limit,
-            "apiKeys": settings.keys is not None,
-            "beam": settings.beam,
-            "charLimit": settings.char_limit,
-            "fileLimit": settings.file_limit,
-            "filesTranslation": settings.files,
-            "frontendTimeout": 500,
-            "keyLink": settings.key_link,
-            "keyRequired": settings.require_key,
-            "language": {"source": name_language(source), "target": name_language(target)},
-            "suggestions": settings.suggestions is not None,
-            "supportedFilesFormat": list_supported_extensions(),
-        }
+        return _make_page_settings(service)
 
     @routes.post("/suggest", response_model=schemas.Success, **describe_request(schemas.SuggestRequest))
     async def suggest(request: Request) -> Response:
@@ -201,3 +186,22 @@ def _append_suggestion(path: Path, pair: dict[str, str]) -> None:
         raise HTTPError("No more suggestions are kept on this server.", 403)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(pair, ensure_ascii=False) + "\n")
+
+
+def _make_page_settings(service: Service) -> dict[str, Any]:
+    settings = service.settings
+    source, target = next(iter(service.models.pairs), (AUTO, "en"))
+    return {
+        "alternativesLimit": settings.alternatives_limit,
+        "apiKeys": settings.keys is not None,
+        "beam": settings.beam,
+        "charLimit": settings.char_limit,
+        "fileLimit": settings.file_limit,
+        "filesTranslation": settings.files,
+        "frontendTimeout": 500,
+        "keyLink": settings.key_link,
+        "keyRequired": settings.require_key,
+        "language": {"source": name_language(source), "target": name_language(target)},
+        "suggestions": settings.suggestions is not None,
+        "supportedFilesFormat": list_supported_extensions(),
+    }
