@@ -18,7 +18,7 @@ setup: .venv/dev
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --no-build-isolation --editable '.[tensorboard,formats,cluster,serve,export,vision,dev]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,formats,cluster,serve,export,vision,asian,dev]'
 	@touch $@
 
 demo: .venv/core

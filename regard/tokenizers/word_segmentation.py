@@ -1,0 +1,113 @@
+"""Words of a text: between spaces, or found by a segmenter in scripts without spaces; grapheme clusters.
+
+Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan put no spaces between words. ICU (the package `icu4py`) finds
+their words with its dictionaries; without it each grapheme cluster counts as a word, except for runs of Latin letters,
+digits or Katakana. In other scripts words are what is between spaces, with their punctuation, as in Pharaoh alignments.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from itertools import accumulate, pairwise
+
+import regex
+
+Span = tuple[int, int]  # of characters: start and end
+
+# Letters, marks and digits of scripts without spaces between words (Hangul has spaces), and wide punctuation.
+UNSPACED_CHARACTERS = (
+    "\u0e01-\u0e3a\u0e40-\u0e5b\u0e81-\u0edf\u0f00-\u0fda\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\ua9e0-\ua9fe"
+    "\uaa60-\uaa7f\u2e80-\u2fd5\u3001-\u3003\u3005-\u3011\u3014-\u301f\u3021-\u302f\u3031-\u3035\u3038-\u303c\u3041-\u312f\u31a0-\u31bf"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\uff5b-\uff9f"
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_UNSPACED = re.compile(f"[{UNSPACED_CHARACTERS}]")
+_WHITE_SPACE_WORD = re.compile(r"\S+")
+_KATAKANA = "\u30a1-\u30fa\u30fc-\u30fe\u31f0-\u31ff\uff66-\uff9f"
+# Without ICU: runs of Katakana, runs of letters and digits of scripts with spaces, or one grapheme cluster.
+_CLUSTER_OR_RUN = regex.compile(rf"[{_KATAKANA}]+|[[\p{{L}}\p{{M}}\p{{N}}_]--[{UNSPACED_CHARACTERS}]]+|\X", regex.V1)
+_GRAPHEME_CLUSTER = regex.compile(r"\X")
+
+
+def find_word_spans(text: str) -> list[Span]:
+    """Return the start and end of each word.
+
+    >>> find_word_spans("a small house.")
+    [(0, 1), (2, 7), (8, 14)]
+    """
+    spans = [match.span() for match in _WHITE_SPACE_WORD.finditer(text)]
+    if not has_unspaced_script(text):
+        return spans
+    return [span for start, end in spans for span in _divide_chunk(text, start, end)]
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text.
+
+    >>> split_words("a small house.")
+    ['a', 'small', 'house.']
+    """
+    return [text[start:end] for start, end in find_word_spans(text)] if has_unspaced_script(text) else text.split()
+
+
+def has_unspaced_script(text: str) -> bool:
+    """Return True if a text has characters of a script without spaces between words."""
+    return not text.isascii() and _UNSPACED.search(text) is not None
+
+
+def split_graphemes(text: str) -> list[str]:
+    """Return the grapheme clusters of a text: what a reader takes for one character.
+
+    >>> split_graphemes("नमस्ते")[0], len(split_graphemes("👩‍👩‍👧e\u0301"))
+    ('न', 2)
+    """
+    return list(text) if text.isascii() else _GRAPHEME_CLUSTER.findall(text)
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Join words by spaces, except where one ends and the next begins in a script without spaces.
+
+    >>> join_words(["大きな", "家", "。"]), join_words(["the", "iPhone"])
+    ('大きな家。', 'the iPhone')
+    """
+    parts = [""]
+    for word in words:
+        parts += [" " * needs_space(parts[-1], word), word]
+    return "".join(parts)
+
+
+def needs_space(left: str, right: str) -> bool:
+    """Return True if two neighbouring words are separated by a space: not beside a script without spaces."""
+    return bool(left and right) and not (_UNSPACED.match(left[-1]) or _UNSPACED.match(right[0]))
+
+
+def is_segmenter_installed() -> bool:
+    """Return True if ICU is installed, whose dictionaries know words of scripts without spaces."""
+    return find_spec("icu4py") is not None
+
+
+def _divide_chunk(text: str, start: int, end: int) -> list[Span]:
+    """Return the words between two spaces; characters that are not visible belong to none."""
+    chunk = text[start:end]
+    if not _UNSPACED.search(chunk):
+        return [(start, end)]
+    parts = _segment_with_icu(chunk) if _has_icu() else _CLUSTER_OR_RUN.findall(chunk)
+    bounds = pairwise(accumulate(map(len, parts), initial=start))
+    return [span for span, part in zip(bounds, parts, strict=True) if not _is_invisible(part)]
+
+
+_has_icu = cache(is_segmenter_installed)
+
+
+def _segment_with_icu(chunk: str) -> Sequence[str]:
+    from icu4py.breakers import WordBreaker
+
+    return list(WordBreaker(chunk, "en"))  # the dictionaries do not depend on the language
+
+
+def _is_invisible(part: str) -> bool:
+    return all(unicodedata.category(character) in ("Cf", "Zs") for character in part)  # such as the zero-width space
