@@ -21,7 +21,8 @@ Span = tuple[int, int]  # of characters: start and end
 # Letters, marks and digits of scripts without spaces between words (Hangul has spaces), and wide punctuation.
 UNSPACED_CHARACTERS = (
     "\u0e01-\u0e3a\u0e40-\u0e5b\u0e81-\u0edf\u0f00-\u0fda\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\ua9e0-\ua9fe"
-    "\uaa60-\uaa7f\u2e80-\u2fd5\u3001-\u3003\u3005-\u3011\u3014-\u301f\u3021-\u302f\u3031-\u3035\u3038-\u303c\u3041-\u312f\u31a0-\u31bf"
+    "\uaa60-\uaa7f\u2e80-\u2fd5\u3001-\u3003\u3005-\u3011\u3014-\u301f\u3021-\u302f"
+    "\u3031-\u3035\u3038-\u303c\u3041-\u312f\u31a0-\u31bf"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\uff5b-\uff9f"
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
