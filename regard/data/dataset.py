@@ -11,7 +11,7 @@ from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,22 +24,15 @@ Integers = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 
+@dataclass(eq=False, repr=False)
 class RaggedArray:
     """Rows of integers of different lengths; `ragged[i]` is a view of row i."""
 
-    FILES = ("kind", "numbers", "offsets")  # suffixes of the files that hold it
-
-    def __init__(
-        self,
-        values: Integers,
-        offsets: Indices,
-        mmaps: Sequence[mmap.mmap] = (),
-        location: tuple[Path, str] | None = None,
-    ) -> None:
-        self.values = values
-        self.offsets = offsets  # start of each row, and the end of the last one
-        self.mmaps = mmaps
-        self.location = location  # folder and name of mapped files
+    FILES: ClassVar = ("kind", "numbers", "offsets")  # suffixes of the files that hold it
+    values: Integers
+    offsets: Indices  # start of each row, and the end of the last one
+    mmaps: Sequence[mmap.mmap] = ()
+    location: tuple[Path, str] | None = None  # folder and name of mapped files
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle mapped rows as the location of their files: spawned data workers map them again."""
@@ -271,29 +264,21 @@ class TrainingDataset(ABC):
         """Release memory that can be read again from disk; by default all data stay in memory."""
 
 
+@dataclass(eq=False, repr=False)
 class ParallelDataset(TrainingDataset):
     """Source and target sentences as token ids; the pairs of one corpus after another form its parts."""
 
-    def __init__(
-        self,
-        source: RaggedArray,
-        target: RaggedArray,
-        links: RaggedArray | None = None,
-        parts: Sequence[DatasetPart] = (),
-        augment: Augmentation | None = None,
-        fingerprint: str | None = None,
-    ) -> None:
-        """Take both sides, with the alignment of each pair in `links` as source token, target token, and so on.
+    source: RaggedArray
+    target: RaggedArray
+    links: RaggedArray | None = None  # the alignment of each pair: source token, target token, and so on
+    parts: Sequence[DatasetPart] = ()
+    augment: Augmentation | None = None
+    fingerprint: str = ""  # if it is known, the ids need not be read to compute it
 
-        A known `fingerprint` saves reading all ids to compute it.
-        """
-        self.source = source
-        self.target = target
-        self.links = links
-        self.parts = parts
-        self.augment = augment
-        self.fingerprint = fingerprint or compute_dataset_fingerprint(source, target, *([links] if links else []))
-        self.sizes = _compute_sizes(source, target)
+    def __post_init__(self) -> None:
+        arrays = [self.source, self.target, *([self.links] if self.links else [])]
+        self.fingerprint = self.fingerprint or compute_dataset_fingerprint(*arrays)
+        self.sizes = _compute_sizes(self.source, self.target)
         self.release_memory()
 
     def make_batch(self, rows: Indices, seed: int = 0) -> Seq2SeqBatch:

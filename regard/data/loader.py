@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar, cast
@@ -35,28 +36,21 @@ class SamplerPosition(NamedTuple):
     batch: int = 0
 
 
+@dataclass(eq=False, repr=False)
 class TokenBatchSampler:
     """Batches of at most `batch_tokens` tokens of examples with `sizes` tokens each."""
 
-    def __init__(
-        self,
-        sizes: npt.NDArray[np.integer],
-        batch_tokens: int,
-        batches_per_pool: int,
-        seed: int,
-        parts: Sequence[DatasetPart] = (),
-        curriculum_epochs: int = 0,
-    ) -> None:
-        """Set the size of a pool to about `batches_per_pool` batches.
+    sizes: npt.NDArray[np.integer]
+    batch_tokens: int
+    batches_per_pool: int  # about so many
+    seed: int
+    parts: Sequence[DatasetPart] = ()
+    curriculum_epochs: int = 0  # first epochs, in which long sentences come late
 
-        In the first `curriculum_epochs` epochs long sentences come late.
-        """
-        self.sizes = sizes
-        self.batch_tokens = batch_tokens
-        self.seed = seed
-        self.parts = parts or [DatasetPart(len(sizes))]
-        self.curriculum_epochs = curriculum_epochs
-        self.examples_per_pool = max(1, int(batches_per_pool * batch_tokens / max(1.0, float(sizes.mean()))))
+    def __post_init__(self) -> None:
+        self.parts = self.parts or [DatasetPart(len(self.sizes))]
+        pool_tokens, mean_size = self.batches_per_pool * self.batch_tokens, max(1.0, float(self.sizes.mean()))
+        self.examples_per_pool = max(1, int(pool_tokens / mean_size))
         self.epoch_rows = lru_cache(maxsize=1)(self._shuffle_epoch)
         self.pool_batches = lru_cache(maxsize=2)(self._split_pool)
 

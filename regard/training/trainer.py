@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
 
@@ -53,35 +53,29 @@ from regard.training.optimizer import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class Trainer:
     """Trains one model on one dataset into one run."""
 
-    def __init__(
-        self,
-        model: Model,
-        dataset: TrainingDataset,
-        validate: ValidateFunction,
-        settings: TrainingSettings,
-        run: Run,
-        device: torch.device,
-        data_settings: BaseDataSettings | None = None,
-        distributed: DistributedContext = SINGLE_PROCESS,
-        on_best: OnBestCallback | None = None,
-    ) -> None:
+    model: Model
+    dataset: TrainingDataset
+    validate: ValidateFunction
+    settings: TrainingSettings
+    run: Run
+    device: torch.device
+    data_settings: BaseDataSettings = field(default_factory=BaseDataSettings)
+    distributed: DistributedContext = SINGLE_PROCESS
+    on_best: OnBestCallback | None = None
+
+    def __post_init__(self) -> None:
+        model, dataset, settings, run = self.model, self.dataset, self.settings, self.run
+        device, distributed = self.device, self.distributed
         sharded = settings.shard and distributed.world_size > 1
         self.validation_model = copy.deepcopy(model) if sharded else model  # unsharded copy
         self.model = (model if sharded else model.to(device)).train()
         model_with_loss = ModelWithLoss(self.model)
         if sharded:
             apply_fsdp(model_with_loss, distributed, device)
-        self.dataset = dataset
-        self.validate = validate
-        self.on_best = on_best
-        self.settings = settings
-        self.data_settings = data_settings or BaseDataSettings()
-        self.run = run
-        self.device = device
-        self.distributed = distributed
         self.optimizer = build_optimizer(model, settings)
         self.schedule: Callable[[int, float], float] = partial(compute_learning_rate, settings)
         self.ema = ExponentialMovingAverage(model, settings.ema)
