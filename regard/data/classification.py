@@ -15,10 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import Count
 from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset
 from regard.data.readers.dispatch import find_format_suffix, open_rows
 from regard.data.readers.jsonl import iterate_json_lines
 from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines, iterate_tsv_rows, number_lines
+from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import PAD
 from regard.tokenizers.sentence_splitter import split_sentences
@@ -36,19 +38,36 @@ class LabelledText(NamedTuple):
     where: str
 
 
-class LabelColumns(NamedTuple):
-    """Columns of a TSV file, by number or name, or keys of JSON objects; and whether the first line has names."""
+@dataclass(frozen=True, kw_only=True)
+class ClassificationSettings(BaseDataSettings):
+    """The `data` section of a classification recipe: files, columns of label and text, and length limits.
+
+    `label` and `text` are columns of a TSV file, by number or name, or keys of JSON objects; `header` tells whether the
+    first line has names.
+    """
 
     label: int | str | None = None
     text: int | str | None = None
     header: bool | None = None
+    language: str = "en"
+    max_length: Count = 400
+    max_sentences: Count = 40
+    dev_pairs: Count = 1000
+
+    def __post_init__(self) -> None:
+        for name in ("label", "text"):
+            column = getattr(self, name)
+            if column in (0, "") or (type(column) is int and column < 0):
+                raise ValueError(f"{name} is a column's number, from 1, or its name, not {column!r}")
+        if self.label is not None and self.label == self.text:
+            raise ValueError(f"label and text must be different columns, not both {self.label!r}")
 
 
-def read_labelled_texts(paths: Sequence[Path], columns: LabelColumns) -> Iterator[LabelledText]:
+def read_labelled_texts(paths: Sequence[Path], data: ClassificationSettings) -> Iterator[LabelledText]:
     """Yield the texts of files and folders; raise UserError for a missing or invalid label."""
-    for example in chain.from_iterable(read_texts(path, columns) for path in paths):
+    for example in chain.from_iterable(read_texts(path, data) for path in paths):
         if not example.label:
-            column = "" if columns.label is None else f" in {columns.label!r}"
+            column = "" if data.label is None else f" in {data.label!r}"
             raise UserError(f"{example.where}: there is no label{column} (data.label)")
         check_unicode(example.label, example.where)
         if not is_valid_label(example.label):
@@ -63,21 +82,21 @@ def has_labelled_texts(path: Path) -> bool:
     return path.is_dir() or find_format_suffix(path) in _TEXT_PARSERS
 
 
-def read_texts(path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
+def read_texts(path: Path, settings: ClassificationSettings) -> Iterator[LabelledText]:
     """Yield the texts of a file or folder; a missing label is empty."""
     if path.is_dir():
         return _read_text_folder(path)
     if not (path.exists() or path == STANDARD_INPUT or has_labelled_texts(path)):
         raise UserError(f"there is no file and no folder {path}")
     suffix, lines = open_rows(path, "neither a folder nor a file of labelled texts")
-    return _TEXT_PARSERS[suffix](lines, path, columns)
+    return _TEXT_PARSERS[suffix](lines, path, settings)
 
 
-def _parse_text_tsv(rows: Iterator[str], path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
+def _parse_text_tsv(rows: Iterator[str], path: Path, settings: ClassificationSettings) -> Iterator[LabelledText]:
     """Yield texts from TSV lines: label, text, or the configured columns. Blank lines are ignored."""
     for index, (where, cells) in enumerate(iterate_tsv_rows(rows, format_path(path))):
         if index == 0:
-            label_index, text_index, is_header = _find_columns(cells, columns, where)
+            label_index, text_index, is_header = _find_columns(cells, settings, where)
             if is_header:
                 continue
         if not cells:
@@ -92,18 +111,18 @@ def _parse_text_tsv(rows: Iterator[str], path: Path, columns: LabelColumns) -> I
         yield LabelledText(cells[text_index], label, where)
 
 
-def _find_columns(cells: Sequence[str], columns: LabelColumns, where: str) -> tuple[int, int, bool]:
+def _find_columns(cells: Sequence[str], settings: ClassificationSettings, where: str) -> tuple[int, int, bool]:
     """Return the columns of label and text, from 0, and whether the first line is a header."""
     names = [cell.strip() for cell in cells]
-    if columns.header or isinstance(columns.label, str) or isinstance(columns.text, str):
-        label = _find_column_index(columns.label, "label", 0, names, where)
-        text = _find_column_index(columns.text, "text", 1, names, where)
+    if settings.header or isinstance(settings.label, str) or isinstance(settings.text, str):
+        label = _find_column_index(settings.label, "label", 0, names, where)
+        text = _find_column_index(settings.text, "text", 1, names, where)
         if label == text:
             raise UserError(f"{where}: label and text are both in column {label + 1} (data.label, data.text)")
         return label, text, True
-    label, text = (columns.label or 1) - 1, (columns.text or 2) - 1
+    label, text = (settings.label or 1) - 1, (settings.text or 2) - 1
     headers = [names[index].lower() if index < len(names) else "" for index in (label, text)]
-    return label, text, columns.header is None and headers == ["label", "text"]
+    return label, text, settings.header is None and headers == ["label", "text"]
 
 
 def _find_column_index(
@@ -119,8 +138,8 @@ def _find_column_index(
     return names.index(setting)
 
 
-def _parse_text_jsonl(rows: Iterator[str], path: Path, columns: LabelColumns) -> Iterator[LabelledText]:
-    text_key, label_key = columns.text or "text", columns.label or "label"
+def _parse_text_jsonl(rows: Iterator[str], path: Path, settings: ClassificationSettings) -> Iterator[LabelledText]:
+    text_key, label_key = settings.text or "text", settings.label or "label"
     if isinstance(text_key, int) or isinstance(label_key, int):
         number = text_key if isinstance(text_key, int) else label_key
         raise UserError(

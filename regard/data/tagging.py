@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from regard.config import Count, Fraction, Range
 from regard.data.readers.text import format_path, iterate_lines, number_lines
+from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.paths import read_json_object
 from regard.special_tokens import PAD
@@ -21,11 +22,24 @@ WordColumns = tuple[str, ...]  # a word, then the other input columns
 Column = int | str  # number, from 1, or CoNLL-U name
 
 
-class ColumnNames(NamedTuple):
-    """Columns to read besides the word's; None: the last one, or `upos` of CoNLL-U."""
+@dataclass(frozen=True, kw_only=True)
+class TagDataSettings(BaseDataSettings):
+    """The `data` section of a tagging recipe: files, columns of label and further inputs, and length limits."""
 
-    label: Column | None = None
-    inputs: tuple[Column, ...] = ()
+    label: Column | None = None  # None: the last one, or `upos` of CoNLL-U
+    inputs: tuple[Column, ...] | None = None
+    max_length: Count = 256
+    dev_sentences: Count = 1000
+
+    def __post_init__(self) -> None:
+        inputs = self.input_columns
+        if len(set(inputs)) < len(inputs) or self.label in inputs:
+            raise ValueError(f"inputs must be different columns and not include the label, not {list(inputs)}")
+
+    @property
+    def input_columns(self) -> tuple[Column, ...]:
+        """Columns to read besides the word's and the label's."""
+        return self.inputs or ()
 
 
 _CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -60,15 +74,15 @@ class _ColumnSpec(NamedTuple):
     label: int | None  # None: the last column
 
 
-def _make_column_spec(columns: ColumnNames, is_conllu: bool) -> _ColumnSpec:
+def _make_column_spec(settings: TagDataSettings, is_conllu: bool) -> _ColumnSpec:
     """Resolve the names of columns."""
     word, default_label = (_CONLLU_COLUMNS.index("form"), _CONLLU_COLUMNS.index("upos")) if is_conllu else (0, None)
-    inputs = (word, *(_find_column_index(column, is_conllu) for column in columns.inputs))
-    label = default_label if columns.label is None else _find_column_index(columns.label, is_conllu)
+    inputs = (word, *(_find_column_index(column, is_conllu) for column in settings.input_columns))
+    label = default_label if settings.label is None else _find_column_index(settings.label, is_conllu)
     if len({label, *inputs}) < 1 + len(inputs):
         raise UserError(
             f"data.inputs and data.label must be different columns, and not the word's ({word + 1}), "
-            f"not {list(columns.inputs)} and {columns.label}"
+            f"not {list(settings.input_columns)} and {settings.label}"
         )
     return _ColumnSpec(is_conllu, inputs, label)
 
@@ -88,28 +102,28 @@ def _find_column_index(column: Column, is_conllu: bool) -> int:
     return column - 1
 
 
-def read_tagged_sentences(paths: Sequence[Path], columns: ColumnNames) -> Iterator[TaggedSentence]:
+def read_tagged_sentences(paths: Sequence[Path], data: TagDataSettings) -> Iterator[TaggedSentence]:
     """Yield the labelled sentences of several files."""
     for path in paths:
         is_conllu, lines = _detect_conllu(iterate_lines(path))
-        spec = _make_column_spec(columns, is_conllu)
+        spec = _make_column_spec(data, is_conllu)
         for sentence in _split_sentences(lines, is_conllu, format_path(path)):
             rows = [_parse_labelled_line(line, spec) for line in sentence]
             yield TaggedSentence(tuple(row for row, _ in rows), tuple(label for _, label in rows))
 
 
 def parse_untagged_sentences(
-    given: Iterable[str], columns: ColumnNames, name: str = ""
+    given: Iterable[str], settings: TagDataSettings, name: str = ""
 ) -> Iterator[tuple[WordColumns, ...]]:
     """Yield the sentences in lines, with or without labels.
 
     If the model reads words only, each line is a sentence, unless the lines are CoNLL-U.
     """
     is_conllu, lines = _detect_conllu(given)
-    if not columns.inputs and not is_conllu:
+    if not settings.input_columns and not is_conllu:
         yield from (tuple((word,) for word in line.split()) for line in lines)
         return
-    spec = _make_column_spec(columns, is_conllu)
+    spec = _make_column_spec(settings, is_conllu)
     for sentence in _split_sentences(lines, is_conllu, name):
         yield tuple(_select_columns(line, spec) for line in sentence)
 

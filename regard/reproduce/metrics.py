@@ -21,7 +21,7 @@ from regard.data.loader import split_by_tokens
 from regard.data.readers.dispatch import read_all_pairs
 from regard.data.readers.text import Pair
 from regard.data.series import read_series
-from regard.data.tagging import ColumnNames, read_tagged_sentences
+from regard.data.tagging import TagDataSettings, read_tagged_sentences
 from regard.evaluate.alignment_error_rate import GoldAlignment, read_gold_alignments
 from regard.evaluate.translation_metrics import bleu, bleu_by_length
 from regard.models.hypothesis import Floats
@@ -200,7 +200,7 @@ def _measure_adding_error(workspace: Workspace, training: TrainingSpec) -> float
 
 def _measure_copy_recall(workspace: Workspace, training: TrainingSpec) -> float:
     """Return the percentage of symbols that were copied correctly."""
-    test = list(read_tagged_sentences(workspace.get_corpus(training.corpus).test, ColumnNames()))
+    test = list(read_tagged_sentences(workspace.get_corpus(training.corpus).test, TagDataSettings()))
     predictions = api.load(workspace.train_or_resume(training)).predict([sentence.words for sentence in test])
     is_correct = [
         label == tag

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.config import Count
 from regard.data.classification import (
     LABELS_FILE,
     ClassificationBatch,
     ClassificationDataset,
+    ClassificationSettings,
     ClassificationVocabulary,
-    LabelColumns,
     LabelledText,
     TextEncoder,
     has_labelled_texts,
@@ -25,7 +24,6 @@ from regard.data.classification import (
 )
 from regard.data.dataset import Integers
 from regard.data.readers.text import Pair
-from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate.label_metrics import ConfusionMatrix
 from regard.models.base import log_probs
@@ -40,33 +38,6 @@ from regard.synthetic.corpora import SyntheticCorpus, write_classification_corpu
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, load_tokenizer, train_tokenizer
 from regard.tokenizers.words import LabelVocabulary
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassificationSettings(BaseDataSettings):
-    """The `data` section of a classification recipe: files, columns of label and text, and length limits."""
-
-    label: int | str | None = None
-    text: int | str | None = None
-    header: bool | None = None
-    language: str = "en"
-    max_length: Count = 400
-    max_sentences: Count = 40
-    dev_pairs: Count = 1000
-
-    def __post_init__(self) -> None:
-        for name in ("label", "text"):
-            column = getattr(self, name)
-            if column in (0, "") or (type(column) is int and column < 0):
-                raise ValueError(f"{name} is a column's number, from 1, or its name, not {column!r}")
-        if self.label is not None and self.label == self.text:
-            raise ValueError(f"label and text must be different columns, not both {self.label!r}")
-
-    @property
-    def columns(self) -> LabelColumns:
-        """Columns to read of a file."""
-        return LabelColumns(self.label, self.text, self.header)
-
 
 _MAX_PLOTTED_HOPS = 3  # attention hops shown besides their mean
 
@@ -150,6 +121,7 @@ class ClassificationPredictor(Predictor):
     nouns = "texts"
     dataset = ClassificationDataset
     selection_metrics = ("accuracy", "macro_f1")
+    iterate_examples = staticmethod(read_labelled_texts)
 
     def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[str]:
         """Yield each line as a text."""
@@ -158,7 +130,7 @@ class ClassificationPredictor(Predictor):
     def read_inputs(self, path: Path) -> Iterator[str]:
         """Yield the texts of a folder or labelled file; of any other file, each line is a text."""
         if has_labelled_texts(path):
-            return (example.text for example in read_texts(path, self.data.columns))
+            return (example.text for example in read_texts(path, self.data))
         return super().read_inputs(path)
 
     def parse_json_input(self, given: Any) -> str:
@@ -171,11 +143,6 @@ class ClassificationPredictor(Predictor):
         """Return a label for each text, in order."""
         texts = [LabelledText(self.parse_json_input(text), "", "") for text in require_list(inputs, "text")]
         return list(map(self._make_prediction, self.run_model(ClassificationDataset(texts, self.vocabulary))))
-
-    @classmethod
-    def iterate_examples(cls, paths: Sequence[Path], data: ClassificationSettings) -> Iterator[LabelledText]:
-        """Yield labelled texts."""
-        return read_labelled_texts(paths, data.columns)
 
     @classmethod
     def is_usable(cls, example: LabelledText) -> bool:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.config import Count
 from regard.data.dataset import (
     Indices,
     RaggedArray,
@@ -22,11 +21,9 @@ from regard.data.dataset import (
     pad_rows,
 )
 from regard.data.readers.text import Pair
-from regard.data.split import BaseDataSettings
 from regard.data.tagging import (
     UNKNOWN,
-    Column,
-    ColumnNames,
+    TagDataSettings,
     TaggedSentence,
     TaggingVocabulary,
     TagTextSettings,
@@ -41,26 +38,6 @@ from regard.runs import Run
 from regard.special_tokens import PAD
 from regard.synthetic.corpora import SyntheticCorpus, write_tagging_corpus
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
-
-
-@dataclass(frozen=True, kw_only=True)
-class TagDataSettings(BaseDataSettings):
-    """The `data` section of a tagging recipe: files, columns of label and further inputs, and length limits."""
-
-    label: Column | None = None
-    inputs: tuple[Column, ...] | None = None
-    max_length: Count = 256
-    dev_sentences: Count = 1000
-
-    def __post_init__(self) -> None:
-        inputs = self.inputs or ()
-        if len(set(inputs)) < len(inputs) or self.label in inputs:
-            raise ValueError(f"inputs must be different columns and not include the label, not {list(inputs)}")
-
-    @property
-    def columns(self) -> ColumnNames:
-        """Columns to read of a file."""
-        return ColumnNames(self.label, self.inputs or ())
 
 
 @dataclass(frozen=True)
@@ -156,6 +133,7 @@ class TaggingPredictor(Predictor):
     dataset = TaggingDataset
     selection_metrics = ("f1", "accuracy", "precision", "recall")
     min_batch_tokens = 4000
+    iterate_examples = staticmethod(read_tagged_sentences)
 
     def predict(self, inputs: Sequence[TaggingInput]) -> list[TaggingPrediction]:
         """Return the tags of each sentence, in order; an empty sentence has none.
@@ -188,7 +166,7 @@ class TaggingPredictor(Predictor):
             raise UserError(f"a sentence must be text or a list of words, not {short_repr(given)}")
         words = given.split() if isinstance(given, str) else given
         rows = tuple(tuple(word) if isinstance(word, list | tuple) else (word,) for word in words)
-        inputs = self.data.columns.inputs
+        inputs = self.data.input_columns
         for row in rows:
             if len(row) != 1 + len(inputs) or not all(isinstance(one, str) and one.strip() for one in row):
                 wanted = ", ".join(["its text", *(f"column {column}" for column in inputs)])
@@ -197,12 +175,7 @@ class TaggingPredictor(Predictor):
 
     def parse_lines(self, lines: Iterable[str], name: str = "") -> Iterator[tuple[WordColumns, ...]]:
         """Yield sentences: one a line, words between white space; or CoNLL-U, or columns if the model reads them."""
-        return parse_untagged_sentences(lines, self.data.columns, name)
-
-    @classmethod
-    def iterate_examples(cls, paths: Sequence[Path], data: TagDataSettings) -> Iterator[TaggedSentence]:
-        """Yield sentences with labels."""
-        return read_tagged_sentences(paths, data.columns)
+        return parse_untagged_sentences(lines, self.data, name)
 
     def compute_metrics(self, examples: Sequence[TaggedSentence], outputs: Sequence[_TaggerOutput]) -> dict[str, Any]:
         """Return the cross-entropy per word, accuracy, and chunk scores if the labels mark chunks."""
@@ -245,14 +218,14 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
 
     def learn_vocabulary(self, split: Split[TaggedSentence], config: RunConfig) -> TaggingVocabulary:
         """Return the features and labels of the training sentences."""
-        vocabulary = TaggingVocabulary.learn(split.train, config.text, config.data.columns.inputs)
+        vocabulary = TaggingVocabulary.learn(split.train, config.text, config.data.input_columns)
         if len(vocabulary.labels) < 2:
             raise UserError(f"every word has the label {vocabulary.labels[0]!r}: a tagger needs at least two labels")
         return vocabulary
 
     def load_vocabulary(self, run: Run, config: RunConfig) -> TaggingVocabulary:
         """Load the vocabulary of a run, and check it against the input columns of the config."""
-        return TaggingVocabulary.load(run.folder / "tokenizer", config.text, config.data.columns.inputs)
+        return TaggingVocabulary.load(run.folder / "tokenizer", config.text, config.data.input_columns)
 
     def make_training_set(
         self, split: Split[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig

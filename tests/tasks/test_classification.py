@@ -23,8 +23,8 @@ import regard as package
 from regard.config import parse_settings
 from regard.data.classification import (
     ClassificationDataset,
+    ClassificationSettings,
     ClassificationVocabulary,
-    LabelColumns,
     LabelledText,
     TextEncoder,
     read_labelled_texts,
@@ -43,7 +43,7 @@ from regard.synthetic.corpora import (
 )
 from regard.tasks import get_task
 from regard.tasks.base import Split
-from regard.tasks.classification import ClassificationSettings, ClassificationTask, subsample_evenly
+from regard.tasks.classification import ClassificationTask, subsample_evenly
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import VocabularySettings
 from regard.tokenizers.words import LabelVocabulary, WordTokenizer
@@ -76,7 +76,7 @@ def split_texts(settings: ClassificationSettings, seed: int) -> Split[LabelledTe
 
 def read_rows(path: Path, **settings: Any) -> list[tuple[str, str]]:
     """Return (label, text) of each example."""
-    return [(one.label, one.text) for one in read_labelled_texts([path], LabelColumns(**settings))]
+    return [(one.label, one.text) for one in read_labelled_texts([path], ClassificationSettings(**settings))]
 
 
 def tsv(rows: list[tuple[str, str]]) -> str:
@@ -163,7 +163,7 @@ def test_tsv_jsonl_folders_and_compressed_files_hold_the_same_texts(tmp_path: Pa
 
 def test_several_files_are_read_in_order_with_line_numbers(tmp_path: Path) -> None:
     paths = [write_file(tmp_path / "a.tsv", tsv(ROWS[:2])), write_file(tmp_path / "b.jsonl", jsonl(ROWS[2:]))]
-    examples = list(read_labelled_texts(paths, LabelColumns()))
+    examples = list(read_labelled_texts(paths, ClassificationSettings()))
     assert [(one.label, one.text) for one in examples] == ROWS
     assert [one.where for one in examples][1:3] == [f"{paths[0]}:2", f"{paths[1]}:1"]
 
@@ -269,7 +269,7 @@ def test_arbitrary_bytes_are_read_or_refused(
     path = tmp_path_factory.mktemp("fuzz") / f"a{ending}"
     path.write_bytes(compress(content) if packed else content)
     try:
-        found = list(read_labelled_texts([path], LabelColumns(**values)))
+        found = list(read_labelled_texts([path], ClassificationSettings(**values)))
     except UserError:
         return
     assert all(one.label and one.text.encode() is not None for one in found)

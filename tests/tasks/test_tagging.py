@@ -26,7 +26,7 @@ import regard as package
 from regard.config import parse_settings
 from regard.data.tagging import (
     UNKNOWN,
-    ColumnNames,
+    TagDataSettings,
     TaggedSentence,
     TaggingVocabulary,
     TagTextSettings,
@@ -42,7 +42,6 @@ from regard.special_tokens import PAD
 from regard.synthetic.corpora import TIME_WORDS, make_tagged_sentence, write_tagging_corpus
 from regard.tasks.base import Split, Validator
 from regard.tasks.tagging import (
-    TagDataSettings,
     TaggingDataset,
     TaggingPredictor,
     TaggingTask,
@@ -74,7 +73,7 @@ QUICK: dict[str, Any] = {
 
 
 def read_sentences(path: Path, **settings: Any) -> list[TaggedSentence]:
-    return list(read_tagged_sentences([path], ColumnNames(**settings)))
+    return list(read_tagged_sentences([path], TagDataSettings(**settings)))
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +134,7 @@ def test_conll_and_conllu_files_can_be_mixed_and_compressed(tmp_path: Path) -> N
         write_file(tmp_path / "a.txt.gz", gzip.compress(CONLL.encode())),
         write_file(tmp_path / "b.txt", CONLLU.replace("\n", "\r\n")),
     ]
-    assert [len(one.words) for one in read_tagged_sentences(paths, ColumnNames())] == [4, 2, 4, 1]
+    assert [len(one.words) for one in read_tagged_sentences(paths, TagDataSettings())] == [4, 2, 4, 1]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,7 @@ def test_malformed_line_is_reported_with_file_and_line(
 
 
 def test_input_for_prediction_may_lack_labels() -> None:
-    settings = ColumnNames(inputs=(2,))
+    settings = TagDataSettings(inputs=(2,))
     assert list(parse_untagged_sentences(["a X", "b Y", "", "c Z W"], settings)) == [
         (("a", "X"), ("b", "Y")),
         (("c", "Z"),),
@@ -346,7 +345,7 @@ def test_dev_split_depends_on_content_and_seed_not_on_order(corpus: Path, tmp_pa
     assert sorted(first.dev) == sorted(other.dev)
     assert sorted(split_sentences(make_settings(reordered), 2).dev) != sorted(first.dev)
     assert len(split_sentences(make_settings(reordered, dev_sentences=3), 1).dev) == 3
-    assert Counter(first.train + first.dev) == Counter(read_tagged_sentences([reordered], ColumnNames()))
+    assert Counter(first.train + first.dev) == Counter(read_tagged_sentences([reordered], TagDataSettings()))
     assert not set(first.train) & set(first.dev)
     given_dev = split_sentences(make_settings(reordered, dev=(str(corpus / "dev.conll"),)), 1)
     assert len(given_dev.train) == len(given_dev.dev) == 100
@@ -492,7 +491,7 @@ def test_evaluation_agrees_with_predictions(corpus: Path, run: Run) -> None:
     tagger: TaggingPredictor = package.load(run.folder)
     metrics = tagger.evaluate([corpus / "test.conll"])
     assert metrics.pop("loss") > 0
-    gold = list(read_tagged_sentences([corpus / "test.conll"], ColumnNames()))
+    gold = list(read_tagged_sentences([corpus / "test.conll"], TagDataSettings()))
     made = tagger.predict([" ".join(row[0] for row in one.words) for one in gold])
     pairs = [pair for one, tagged in zip(gold, made, strict=True) for pair in zip(one.labels, tagged.tags, strict=True)]
     assert metrics == {
@@ -659,7 +658,7 @@ def test_synthetic_verb_tags_depend_on_first_and_last_word() -> None:
 
 def test_synthetic_corpus_depends_on_the_seed_without_duplicates(tmp_path: Path) -> None:
     first = tasks.assert_synthetic_corpus_depends_on_seed(write_tagging_corpus, tmp_path, "schuster1997")
-    sentences = list(read_tagged_sentences([*first.train, *first.dev, *first.test], ColumnNames()))
+    sentences = list(read_tagged_sentences([*first.train, *first.dev, *first.test], TagDataSettings()))
     assert len(sentences) == len(set(sentences)) == 2600
 
 
@@ -671,7 +670,7 @@ def test_bidirectional_rnn_learns_what_a_unidirectional_rnn_cannot(tmp_path: Pat
         changes = {**corpus.overrides, "model.network": network}
         made = train("schuster1997", corpus.train, tmp_path / network, dev=corpus.dev, **changes)
         scores[network] = package.load(made.folder).evaluate(corpus.test)["accuracy"]
-    gold = list(read_tagged_sentences(corpus.test, ColumnNames()))
+    gold = list(read_tagged_sentences(corpus.test, TagDataSettings()))
     verbs = sum("-" in label for one in gold for label in one.labels) / sum(len(one.labels) for one in gold)
     assert scores["brnn"] >= 99
     assert scores["rnn"] < 100 - 40 * verbs, "without the last word half of the verbs are a guess"
