@@ -34,7 +34,7 @@ from regard.models.registry import MODELS
 from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
-from regard.synthetic.corpora import SyntheticCorpus, write_classification_corpus
+from regard.synthetic.corpora import write_classification_corpus
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, load_tokenizer, train_tokenizer
 from regard.tokenizers.words import LabelVocabulary
@@ -217,10 +217,7 @@ class ClassificationTask(InMemoryTask[LabelledText]):
     too_few = "all texts are equal"
     dev_limit = "dev_pairs"
     data_hint = "files of labelled texts, or folders with a subfolder for each label"
-
-    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
-        """Write the data of the task's demo into a folder."""
-        return write_classification_corpus(folder)
+    write_synthetic_corpus = staticmethod(write_classification_corpus)
 
     def make_split_pair(self, example: LabelledText) -> Pair:
         """Return text and label."""

@@ -41,7 +41,7 @@ from regard.plot.attention_overlay import WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import UNK
-from regard.synthetic.corpora import SyntheticCorpus, write_cloze_corpus
+from regard.synthetic.corpora import write_cloze_corpus
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 from regard.tokenizers.tokenizer import VocabularySettings, load_tokenizer, normalize
 from regard.tokenizers.words import WordTokenizer
@@ -344,10 +344,7 @@ class ClozeTask(InMemoryTask[Question]):
     too_few = "all questions are of one document"
     dev_limit = "dev_questions"
     data_hint = "a file of questions, in CBT format or JSON lines"
-
-    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
-        """Write the data of the task's demo into a folder."""
-        return write_cloze_corpus(folder)
+    write_synthetic_corpus = staticmethod(write_cloze_corpus)
 
     def make_split_pair(self, example: Question) -> Pair:
         """Return document and query, so that the dev set is split by document."""

@@ -25,7 +25,7 @@ from regard.errors import UserError, short_repr
 from regard.plot.charts import PredictedSeries
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
-from regard.synthetic.corpora import SyntheticCorpus, write_regression_corpus
+from regard.synthetic.corpora import write_regression_corpus
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 
 
@@ -292,10 +292,7 @@ class RegressionTask(InMemoryTask[Series]):
     too_few = "there is one series, or all are equal"
     dev_limit = "dev_series"
     data_hint = "files with the numbers of a step on each line"
-
-    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
-        """Write the data of the task's demo into a folder."""
-        return write_regression_corpus(folder)
+    write_synthetic_corpus = staticmethod(write_regression_corpus)
 
     def measure_length(self, example: Series) -> int:
         """Return the number of steps."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +35,7 @@ from regard.evaluate.label_metrics import are_chunk_labels, count_chunks, sum_ch
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.special_tokens import PAD
-from regard.synthetic.corpora import SyntheticCorpus, write_tagging_corpus
+from regard.synthetic.corpora import write_tagging_corpus
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 
 
@@ -203,10 +202,7 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
     too_few = "there is one sentence, or all are equal (a blank line ends a sentence)"
     dev_limit = "dev_sentences"
     data_hint = "files with a word and its label on each line"
-
-    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
-        """Write the data of the task's demo into a folder."""
-        return write_tagging_corpus(folder)
+    write_synthetic_corpus = staticmethod(write_tagging_corpus)
 
     def measure_length(self, example: TaggedSentence) -> int:
         """Return the number of words."""

@@ -32,7 +32,6 @@ from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.search import Hypothesis, search
 from regard.synthetic.captioning import write_captioning_corpus
-from regard.synthetic.corpora import SyntheticCorpus
 from regard.tasks.base import (
     SAMPLES,
     DevExample,
@@ -267,10 +266,7 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
     too_few = "all captions are of one image"
     dev_limit = "dev_pairs"
     data_hint = 'a file of captions, {"image": "path", "caption": "…"} a line'
-
-    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
-        """Write images of coloured shapes with captions, the data of the demo, into a folder."""
-        return write_captioning_corpus(folder)
+    write_synthetic_corpus = staticmethod(write_captioning_corpus)
 
     def make_split_pair(self, example: CaptionExample) -> Pair:
         """Return (image digest, caption), so that the dev set is split by image."""
