@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Count
-from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset
+from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset, hash_arrays
 from regard.data.readers.dispatch import find_format_suffix, open_rows
 from regard.data.readers.jsonl import iterate_json_lines
 from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines, iterate_tsv_rows, number_lines
@@ -261,16 +260,14 @@ class ClassificationDataset(TrainingDataset):
         self.num_cut_texts = sum(len(document) > encoder.max_sentences for document in untruncated)
         documents = list(map(encoder.truncate, untruncated))
         self.sentences = RaggedArray.from_rows(ids for document in documents for ids in document)
-        self.offsets = np.cumsum([0, *map(len, documents)])  # index of the first sentence of each text
+        self.offsets = np.cumsum([0, *map(len, documents)], dtype=np.int64)  # index of the first sentence of each text
         self.labels = np.array(vocabulary.encode_labels(examples), dtype=np.int64)
         self.encoder = encoder
         self.dropout = dropout
         longest = [max(map(len, document), default=0) for document in documents]
         self.sizes = np.maximum(np.diff(self.offsets) * np.asarray(longest, dtype=np.int64), 1).astype(np.int32)
-        digest = hashlib.sha256()
-        for array in (self.sentences.values, self.sentences.offsets, self.offsets, self.labels):
-            digest.update(np.asarray(array, dtype=np.int64).tobytes())
-        self.fingerprint = digest.hexdigest()
+        ids = self.sentences.values.astype(np.int64)
+        self.fingerprint = hash_arrays(ids, self.sentences.offsets, self.offsets, self.labels)
 
     def describe_truncation(self) -> list[str]:
         """Return how many sentences and texts were cut."""

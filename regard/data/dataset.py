@@ -277,7 +277,7 @@ class ParallelDataset(TrainingDataset):
 
     def __post_init__(self) -> None:
         arrays = [self.source, self.target, *([self.links] if self.links else [])]
-        self.fingerprint = self.fingerprint or compute_dataset_fingerprint(*arrays)
+        self.fingerprint = self.fingerprint or hash_arrays(*arrays)
         self.sizes = _compute_sizes(self.source, self.target)
         self.release_memory()
 
@@ -304,10 +304,11 @@ def _compute_sizes(source: RaggedArray, target: RaggedArray, chunk_size: int = 1
     return sizes
 
 
-def compute_dataset_fingerprint(*parts: RaggedArray) -> str:
+def hash_arrays(*parts: RaggedArray | npt.NDArray[Any]) -> str:
     """Return a SHA-256 that identifies the content of a dataset."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(np.ascontiguousarray(part.values, dtype=np.int32).data)
-        digest.update(np.ascontiguousarray(part.offsets).data)
+        arrays = (np.asarray(part.values, np.int32), part.offsets) if isinstance(part, RaggedArray) else (part,)
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

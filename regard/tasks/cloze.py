@@ -25,15 +25,7 @@ from regard.data.cloze import (
     read_questions,
     tokenize_question,
 )
-from regard.data.dataset import (
-    Batch,
-    Indices,
-    Integers,
-    RaggedArray,
-    TrainingDataset,
-    compute_dataset_fingerprint,
-    pad_rows,
-)
+from regard.data.dataset import Batch, Indices, Integers, RaggedArray, TrainingDataset, hash_arrays, pad_rows
 from regard.data.readers.text import Pair
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr
@@ -151,7 +143,7 @@ class ClozeDataset(TrainingDataset):
         self.vocabulary = vocabulary
         self.sizes = (self.document.lengths + self.query.lengths).astype(np.int32)
         answers = RaggedArray.from_rows([self.answers])
-        self.fingerprint = compute_dataset_fingerprint(self.document, self.query, self.candidate_ids, answers)
+        self.fingerprint = hash_arrays(self.document, self.query, self.candidate_ids, answers)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> ClozeBatch:
         """Return the questions at `rows`; `seed` is unused, as nothing is random."""

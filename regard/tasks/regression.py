@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Count, convert_value
-from regard.data.dataset import Indices, SequenceBatch, TrainingDataset
+from regard.data.dataset import Indices, SequenceBatch, TrainingDataset, hash_arrays
 from regard.data.readers.jsonl import parse_json_line
 from regard.data.readers.text import Pair
 from regard.data.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
@@ -145,10 +144,7 @@ class RegressionDataset(TrainingDataset):
             for one in series
         ]
         self.sizes = np.array([len(one) for one in self.source], dtype=np.int32)
-        digest = hashlib.sha256(self.sizes.tobytes())
-        for table in (*self.source, *self.target):
-            digest.update(np.ascontiguousarray(table).data)
-        self.fingerprint = digest.hexdigest()
+        self.fingerprint = hash_arrays(self.sizes, *self.source, *self.target)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> RegressionBatch:
         """Return the series at `rows`; `seed` is unused, as nothing is random."""

@@ -11,14 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.dataset import (
-    Indices,
-    RaggedArray,
-    SequenceBatch,
-    TrainingDataset,
-    compute_dataset_fingerprint,
-    pad_rows,
-)
+from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset, hash_arrays, pad_rows
 from regard.data.readers.text import Pair
 from regard.data.tagging import (
     UNKNOWN,
@@ -62,7 +55,7 @@ class TaggingDataset(TrainingDataset):
         self.vocabulary = vocabulary
         self.dropout = dropout
         self.sizes = self.target.lengths.astype(np.int32)
-        self.fingerprint = compute_dataset_fingerprint(self.source, self.target)
+        self.fingerprint = hash_arrays(self.source, self.target)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> TaggingBatch:
         """Return the sentences at `rows`; `seed` determines word dropout."""

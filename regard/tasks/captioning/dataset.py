@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from regard.config import Count
-from regard.data.dataset import Indices, RaggedArray, Seq2SeqBatch, TrainingDataset, pad_and_shift_targets
+from regard.data.dataset import Indices, RaggedArray, Seq2SeqBatch, TrainingDataset, hash_arrays, pad_and_shift_targets
 from regard.data.loader import map_batches
 from regard.data.split import BaseDataSettings
 from regard.models import Seq2Seq
@@ -105,10 +104,9 @@ class CaptionDataset(TrainingDataset):
         num_positions = np.array([grid_shape.num_positions for grid_shape in self.grid_shapes], dtype=np.int64)
         self.sizes = np.maximum(num_positions, self.captions.lengths + 1).astype(np.int32)
         pairs = zip(self.examples, self.grid_shapes, strict=True)
-        digest = hashlib.sha256("".join(f"{one.digest} {shape.fingerprint()}\n" for one, shape in pairs).encode())
-        digest.update(np.ascontiguousarray(self.captions.values, dtype=np.int64).tobytes())
-        digest.update(self.captions.offsets.tobytes())
-        self.fingerprint = digest.hexdigest()
+        images = "".join(f"{one.digest} {shape.fingerprint()}\n" for one, shape in pairs).encode()
+        captions = self.captions.values.astype(np.int64), self.captions.offsets
+        self.fingerprint = hash_arrays(np.frombuffer(images, dtype=np.uint8), *captions)
 
     def make_batch(self, rows: Indices, seed: int = 0) -> Seq2SeqBatch:
         """Return the images and captions at `rows`; `seed` determines BPE dropout."""
