@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +19,14 @@ import torch
 from regard.data.readers.text import Link
 from regard.models.hypothesis import Floats
 from regard.search.constraints import Phrase
+from regard.tokenizers.word_segmentation import needs_space
 
 LINE_BREAK = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 CLAUSE_BREAK = re.compile(r"(?<=[,;:–—])\s+|(?<=[、，；：])")
 WORD_BREAK = re.compile(r"\s+")
 WORD = re.compile(r"\S+")
+# The reversed end of a Chinese or Japanese text, with punctuation of any script.
+_CJK_END = re.compile(r"\W*?[\u2e80-\u3130\u3190-\u9fff\uf900-\ufaff\uff01-\uff9f\U0001b000-\U0003ffff]")
 
 
 class Segment(NamedTuple):
@@ -159,9 +163,9 @@ def join_segments(source: str, segments: Sequence[Segment], translations: Sequen
 
 def _join_one_rank(source: str, segments: Sequence[Segment], translations: Sequence[Translation]) -> Translation:
     """Join one translation of each segment."""
-    parts = list(zip(segments, translations, strict=True))
-    text = "".join(segment.before + translation.text + segment.after for segment, translation in parts)
-    alignment = _join_alignments(source, text, parts)
+    targets = _adapt_white_space(segments, [translation.text for translation in translations])
+    text = "".join(chain.from_iterable(targets))
+    alignment = _join_alignments(source, text, list(zip(segments, targets, translations, strict=True)))
     attentions = [one.attention for one in translations if one.attention is not None and alignment]
     return Translation(
         source,
@@ -176,17 +180,35 @@ def _join_one_rank(source: str, segments: Sequence[Segment], translations: Seque
     )
 
 
-def _join_alignments(source: str, target: str, parts: Sequence[tuple[Segment, Translation]]) -> Alignment | None:
+def _adapt_white_space(segments: Sequence[Segment], texts: Sequence[str]) -> list[Segment]:
+    """Return the translations with the white space around them.
+
+    Chinese and Japanese sentences have no space after them: it is dropped after such a translation, and added after
+    another one of a source without it. A Thai sentence has one.
+    """
+    targets = [Segment(segment.before, text, segment.after) for segment, text in zip(segments, texts, strict=True)]
+    for index, (left, right) in enumerate(pairwise(segments)):
+        gap, is_cjk = left.after + right.before, _CJK_END.match(texts[index][::-1])
+        if texts[index] and texts[index + 1] and not gap.strip(" \u3000"):
+            missing = " " * (not needs_space(left.text, right.text))
+            targets[index] = targets[index]._replace(after="" if is_cjk else gap or missing)
+            targets[index + 1] = targets[index + 1]._replace(before="")
+    return targets
+
+
+def _join_alignments(
+    source: str, target: str, parts: Sequence[tuple[Segment, Segment, Translation]]
+) -> Alignment | None:
     """Join the word alignments of all segments; None if a segment with words has none."""
-    if any(translation.alignment is None for _, translation in parts if translation.tokens):
+    if any(translation.alignment is None for _, _, translation in parts if translation.tokens):
         return None
     source_ends, target_ends = ([word.end() for word in WORD.finditer(text)] for text in (source, target))
     soft = np.zeros((len(target_ends), len(source_ends)), dtype=np.float32)
     pairs: set[Link] = set()
     source_offset = target_offset = 0
-    for segment, translation in parts:
+    for segment, joined, translation in parts:
         source_offset += len(segment.before)
-        target_offset += len(segment.before)
+        target_offset += len(joined.before)
         if translation.alignment is not None:
             # The words that contain these offsets or follow them: a segment may begin inside a word.
             left, right = bisect_right(source_ends, source_offset), bisect_right(target_ends, target_offset)
@@ -194,7 +216,7 @@ def _join_alignments(source: str, target: str, parts: Sequence[tuple[Segment, Tr
             soft[right : right + rows, left : left + columns] += translation.alignment.soft
             pairs.update((left + word, right + target_word) for word, target_word in translation.alignment.pairs)
         source_offset += len(segment.text + segment.after)
-        target_offset += len(translation.text + segment.after)
+        target_offset += len(joined.text + joined.after)
     return Alignment(source.split(), target.split(), soft, sorted(pairs))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import partial
 
 import numpy as np
@@ -101,7 +102,7 @@ def translate_to_upper_case(text: str, score: float) -> Translation:
     return Translation(text, text.upper(), score, tokens, tokens, attention, alignment)
 
 
-@given(TEXTS, st.integers(1, 6))
+@given(st.text(st.sampled_from("ab .!?,;\n\r\t\u2028\u00a0"), max_size=60), st.integers(1, 6))
 def test_joined_translation_has_the_alignment_of_its_segments(text: str, most: int) -> None:
     cut = split_into_segments(text, lambda piece: len(piece) <= most, split_english, 2)
     if not cut:
@@ -134,6 +135,36 @@ def test_sentence_without_translation_keeps_its_source() -> None:
     assert (whole.text, whole.untranslated) == ("Der Qzx . Wir", 1)
     nothing = join_segments("Qzx . Qzx .", segments[1:], [made[1], made[1]])
     assert (nothing.text.strip(), nothing.untranslated) == ("", 0), "nothing is translated: the caller decides"
+
+
+@pytest.mark.parametrize(
+    ("source", "targets", "joined"),
+    [
+        ("It rains. We stay here.", ["雨です。", "ここにいます。"], "雨です。ここにいます。"),
+        ("Does it rain?  Yes.\nGo!", ["雨ですか?", "はい。", "行け!"], "雨ですか?はい。\n行け!"),
+        ("雨です。ここにいます。", ["It rains.", "We stay here."], "It rains. We stay here."),
+        ("雨です。 ここにいます。", ["它下雨。", "Bleib."], "它下雨。Bleib."),
+        ("It rains. Stay.", ["ฝนตก", "อยู่ที่นี่"], "ฝนตก อยู่ที่นี่"),
+        ("雨です。いて。", ["ฝนตก", "อยู่ที่นี่"], "ฝนตก อยู่ที่นี่"),
+        ("It rains. Stay.", ["비가 온다.", "있어 ㅋㅋ"], "비가 온다. 있어 ㅋㅋ"),
+        ("It rains. Stay.", ["Das ist 雨 heute.", "Bleib."], "Das ist 雨 heute. Bleib."),
+    ],
+)
+def test_white_space_between_sentences_is_that_of_the_target_language(
+    source: str, targets: list[str], joined: str
+) -> None:
+    def split(line: str) -> list[str]:
+        return [part for part in re.split(r"(?<=[.?!])(?= )|(?<=。)", line) if part]
+
+    segments = split_into_segments(source, lambda _: True, split, 1)
+    made = [
+        Translation(one.text, text, alignment=Alignment([one.text], [text], np.ones((1, 1), np.float32), [(0, 0)]))
+        for one, text in zip(segments, targets, strict=True)
+    ]
+    whole = join_segments(source, segments, made)
+    assert whole.text == joined
+    assert whole.alignment is not None
+    assert "".join(whole.alignment.target) == "".join(joined.split())
 
 
 def test_line_of_markup_without_translation_keeps_its_source_and_tags() -> None:
