@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import signal
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from regard.console import make_progress_bar
-from regard.data.readers.text import STANDARD_INPUT, decode_line, iterate_lines
+from regard.data.readers.text import STANDARD_INPUT, decode_line, iterate_available_chunks, iterate_lines
 from regard.errors import UserError
 
 T = TypeVar("T")
@@ -47,7 +45,7 @@ def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:
         raise UserError(f"name one file, not {len(files)}: {' '.join(map(str, files))}")
     if files and files[0] != STANDARD_INPUT:
         return iterate_chunks(iterate_lines(files[0]), max_lines)
-    return iterate_available_chunks(iterate_stdin_lines(), max_lines)
+    return iterate_available_chunks(iterate_stdin_lines(), max_lines, 2 * max_lines)
 
 
 def iterate_stdin_lines() -> Iterator[str]:
@@ -74,31 +72,6 @@ def iterate_chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
-
-
-def iterate_available_chunks(items: Iterable[T], max_items: int) -> Iterator[list[T]]:
-    """Wait for one item, and yield it with those that are available already, at most `max_items`."""
-    available: queue.Queue[tuple[T] | Exception | None] = queue.Queue(2 * max_items)
-
-    def read_items() -> None:
-        try:
-            for item in items:
-                available.put((item,))
-            available.put(None)
-        except Exception as error:
-            available.put(error)
-
-    threading.Thread(target=read_items, daemon=True).start()
-    while True:
-        received = [available.get()]
-        while isinstance(received[-1], tuple) and len(received) < max_items and not available.empty():
-            received.append(available.get())
-        if chunk := [item[0] for item in received if isinstance(item, tuple)]:
-            yield chunk
-        if received[-1] is None:
-            return
-        if isinstance(received[-1], Exception):
-            raise received[-1]
 
 
 def show_item_progress(items: Iterable[T], description: str) -> Iterator[T]:

@@ -15,7 +15,7 @@ import typer
 from regard.cli import options, stdio
 from regard.cli.options import EngineOptions, SearchArguments, TranslateChunks, describe_options, split_runs
 from regard.console import log_message, make_progress_bar
-from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_pharaoh
+from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_pharaoh, iterate_available_chunks
 from regard.errors import UserError
 from regard.paths import format_json
 from regard.runs import Run
@@ -239,7 +239,8 @@ def predict(run: Path, file: Path = Path("-"), as_json: bool = False) -> None:
     predictor = task.load(run)
     stdio.restore_default_sigpipe()
     if file == STANDARD_INPUT:
-        chunks = stdio.iterate_available_chunks(predictor.parse_lines(stdio.iterate_stdin_lines()), INPUTS_PER_CHUNK)
+        parsed = predictor.parse_lines(stdio.iterate_stdin_lines())
+        chunks = iterate_available_chunks(parsed, INPUTS_PER_CHUNK, 2 * INPUTS_PER_CHUNK)
     else:
         chunks = stdio.iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
     for inputs in chunks:

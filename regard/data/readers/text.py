@@ -6,17 +6,20 @@ import gzip
 import io
 import lzma
 import os
+import queue
 import re
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from regard.data.languages import LanguageRequest
 from regard.errors import UserError, to_single_line
 
+T = TypeVar("T")
 _WHITESPACE = re.compile(r"[ \t\r\n]+")
 
 
@@ -154,6 +157,43 @@ def decode_lines(file: IO[bytes], path: Path) -> Iterator[str]:
     """Yield the lines of an open UTF-8 file without line ends."""
     for line_number, line in enumerate(file, 1):
         yield decode_line(line.removeprefix(_UTF8_BOM) if line_number == 1 else line, path, line_number)
+
+
+def iterate_available_chunks(items: Iterable[T], max_items: int, max_ahead: int) -> Iterator[list[T]]:
+    """Wait for one item, and yield it with those that are available already, at most `max_items`.
+
+    A thread reads up to `max_ahead` items ahead, so that results are yielded while input is slow: a program that writes
+    a line and waits for its translation before it writes the next one gets it.
+    """
+    available: queue.Queue[tuple[T] | Exception | None] = queue.Queue(max_ahead)
+    stopped = threading.Event()
+
+    def read_items() -> None:
+        try:
+            for item in items:
+                available.put((item,))
+                if stopped.is_set():
+                    return
+            available.put(None)
+        except Exception as error:
+            available.put(error)
+
+    threading.Thread(target=read_items, daemon=True).start()
+    try:
+        while True:
+            received = [available.get()]
+            while isinstance(received[-1], tuple) and len(received) < max_items and not available.empty():
+                received.append(available.get())
+            if chunk := [item[0] for item in received if isinstance(item, tuple)]:
+                yield chunk
+            if received[-1] is None:
+                return
+            if isinstance(received[-1], Exception):
+                raise received[-1]
+    finally:
+        stopped.set()
+        while not available.empty():  # else the thread would wait for ever to put its item
+            available.get()
 
 
 def decode_line(line: bytes, path: Path, line_number: int) -> str:

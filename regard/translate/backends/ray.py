@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import queue
 import secrets
 import signal
 import socket
@@ -27,6 +26,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.console import log_message
+from regard.data.readers.text import iterate_available_chunks
 from regard.errors import UserError
 from regard.translate.options import CompiledOptions, Options
 from regard.translate.translation import Translation
@@ -146,41 +146,20 @@ class RayWorkerPool:
     workers: Sequence[Any]
 
     def translate_chunks(self, chunks: Iterable[Sequence[str]]) -> Iterator[list[Translation]]:
-        """Yield the translations of each chunk, in order, while more chunks arrive.
-
-        A thread reads the chunks and submits them, so that results are yielded while input is slow: a caller that
-        writes a line and waits for its translation before writing the next one gets it.
-        """
-        submitted: queue.Queue[tuple[str, Any] | Exception | None] = queue.Queue(CHUNKS_PER_WORKER * len(self.workers))
-        stopped = threading.Event()
-
-        def submit_chunks() -> None:
-            first = 1
-            try:
-                for chunk, worker in zip(chunks, itertools.cycle(self.workers), strict=False):
-                    if stopped.is_set():
-                        return
-                    last = first + len(chunk) - 1
-                    lines = f"at lines {first:,} to {last:,} of the input"
-                    submitted.put((lines, worker.translate_chunk.remote(chunk)))
-                    first = last + 1
-                submitted.put(None)
-            except Exception as error:
-                submitted.put(error)
-
-        threading.Thread(target=submit_chunks, daemon=True).start()
-        try:
-            while (next_result := submitted.get()) is not None:
-                if isinstance(next_result, Exception):
-                    raise next_result
-                lines, result = next_result
+        """Yield the translations of each chunk, in order, while more chunks arrive."""
+        for submitted in iterate_available_chunks(self._submit(chunks), 1, CHUNKS_PER_WORKER * len(self.workers)):
+            for lines, result in submitted:
                 with convert_ray_errors(self.ray, lines):
                     translations: list[Translation] = self.ray.get(result)
                 yield translations
-        finally:
-            stopped.set()
-            while not submitted.empty():  # else the thread would wait for ever to submit its chunk
-                submitted.get()
+
+    def _submit(self, chunks: Iterable[Sequence[str]]) -> Iterator[tuple[str, Any]]:
+        """Submit each chunk to the next worker; yield the lines of the input that it has, and the future result."""
+        first = 1
+        for chunk, worker in zip(chunks, itertools.cycle(self.workers), strict=False):
+            last = first + len(chunk) - 1
+            yield f"at lines {first:,} to {last:,} of the input", worker.translate_chunk.remote(chunk)
+            first = last + 1
 
 
 @contextmanager
