@@ -157,21 +157,11 @@ def make_alignment_dict(alignment: Alignment) -> dict[str, Any]:
 
 
 BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"  # of UTF-8 and UTF-16
-# Unsupported formats whose lines are not lines of text; without suffixes that are language codes, as in `corpus.ps`.
-UNSUPPORTED_TEXT_SUFFIXES = (
-    *(".adoc", ".csv", ".dita", ".fodt", ".ftl", ".ini", ".ipynb", ".json", ".json5", ".jsonl"),
-    *(".mdx", ".plist", ".pot", ".properties", ".resx", ".rst", ".sbv", ".strings", ".svg", ".tbx"),
-    *(".tex", ".tmx", ".toml", ".tsv", ".ttml", ".ttx", ".txlf", ".txml", ".xml", ".yaml", ".yml"),
-)
-UNSUPPORTED_BINARY_SUFFIXES = (  # and RTF, which has no lines of plain text either
-    *(".doc", ".docm", ".idml", ".indd", ".mqxlz", ".numbers", ".odg", ".ods", ".pages", ".parquet", ".pdf"),
-    *(".ppsx", ".ppt", ".pptm", ".rtf", ".sdlppx", ".sdltm", ".xls", ".xlsm", ".xlsx", ".xlz", ".zip"),
-)
 
 
 def find_document(files: Sequence[Path]) -> Path | None:
     """Return the file if it is a document, None if files are lines of text; raise UserError for unsupported formats."""
-    from regard.documents.document import DOCUMENT_EXTENSIONS
+    from regard.documents.document import DOCUMENT_EXTENSIONS, UNSUPPORTED_EXTENSIONS
 
     documents = []
     for file in files:
@@ -180,11 +170,11 @@ def find_document(files: Sequence[Path]) -> Path | None:
         reason = f"{file} is not in a supported document format: {', '.join(sorted(DOCUMENT_EXTENSIONS))}"
         if suffix in DOCUMENT_EXTENSIONS:
             documents += [file] if suffix != ".txt" else []
-        elif inner in UNSUPPORTED_TEXT_SUFFIXES or (inner in DOCUMENT_EXTENSIONS and inner != ".txt"):
+        elif inner in UNSUPPORTED_EXTENSIONS["text"] or (inner in DOCUMENT_EXTENSIONS and inner != ".txt"):
             raise UserError(f"{file} is a compressed {inner} file and not lines of text; decompress it first")
-        elif suffix in UNSUPPORTED_BINARY_SUFFIXES:
+        elif suffix in UNSUPPORTED_EXTENSIONS["binary"]:
             raise UserError(f"{reason}; convert it to one of them first, such as .docx, .html or .txt")
-        elif suffix in UNSUPPORTED_TEXT_SUFFIXES or (suffix not in DECOMPRESSORS and _is_xml(file)):
+        elif suffix in UNSUPPORTED_EXTENSIONS["text"] or (suffix not in DECOMPRESSORS and _is_xml(file)):
             raise UserError(f"{reason}; to translate it line by line like plain text: regard translate RUN < {file}")
     if documents and len(files) > 1:
         raise UserError(f"name one document, not {len(files)} files: {' '.join(map(str, files))}")

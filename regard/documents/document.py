@@ -29,6 +29,7 @@ from regard.documents.subtitles import parse_srt, parse_vtt
 from regard.documents.tagged_text import strip_placeholder_tags
 from regard.documents.xliff import parse_xliff
 from regard.errors import to_single_line
+from regard.paths import read_package_yaml
 
 LINE_END = re.compile(r"(\r\n|\r|\n)")
 
@@ -64,6 +65,7 @@ _TEXT_FORMATS: tuple[tuple[str, DocumentParser, bytes], ...] = (
 TEXT_PARSERS = {name: (parser, markup) for names, parser, markup in _TEXT_FORMATS for name in names.split()}
 ZIP_PARSERS: dict[str, ArchiveParser] = {**OFFICE_PARSERS, ".epub": parse_epub}
 DOCUMENT_EXTENSIONS = (*TEXT_PARSERS, *ZIP_PARSERS)
+UNSUPPORTED_EXTENSIONS: dict[str, list[str]] = read_package_yaml("regard.documents", "unsupported.yaml")
 
 MAX_WARNINGS = 10  # texts without a translation that are reported one by one
 

@@ -22,6 +22,7 @@ from regard.errors import UserError
 from regard.fast import accelerate
 from regard.models import build
 from regard.models.registry import build_on_meta
+from regard.paths import read_package_yaml
 from regard.recipes.recipe import RunConfig, read_recipe
 from regard.runs import Run
 from regard.runs.run import lock_run
@@ -45,25 +46,7 @@ from regard.training.trainer import Trainer
 RecipeSource = str | Path | Mapping[str, Any] | None  # a recipe: its name, its file, or itself
 Paths = str | Path | Sequence[str | Path]
 
-_CHANGEABLE_ON_RESUME = (
-    "data.train",
-    "data.dev",
-    "data.workers",
-    "data.timeout",
-    "training.steps",
-    "training.epochs",
-    "training.patience",
-    "training.validate_every",
-    "training.checkpoint_every",
-    "training.keep",
-    "training.keep_best",
-    "training.average",
-    "training.bad_updates",
-    "training.log_every",
-    "training.tensorboard",
-    "training.device",
-    "training.threads",
-)
+_CHANGEABLE_ON_RESUME: list[str] = read_package_yaml("regard.training", "changeable_on_resume.yaml")
 
 
 def train(
