@@ -306,7 +306,7 @@ class BeamSearch:
         self.states: list[Any]
         self.tokens: Tensor  # (R,) newest token of each row
         self.beam_log_probs: Tensor  # (A, width) log-probability of each active hypothesis
-        self.source_size = 0  # S
+        self.source_length = 0  # S, of the longest active source
         self.has_padding = False  # whether the states of sources that were added at different times are padded
 
     @property
@@ -347,7 +347,7 @@ class BeamSearch:
             states, self.has_padding = self.models.concat_states(self.states, states), True
             tokens, log_probs = torch.cat((self.tokens, tokens)), torch.cat((self.beam_log_probs, log_probs))
         self.states, self.tokens, self.beam_log_probs = states, tokens, log_probs
-        self.source_size = max(self.source_size, source.shape[1])
+        self.source_length = max(self.source_length, source.shape[1])
         self.groups.append(SentenceGroup(sentences, prefix_tokens, rows, rows.new_empty(len(rows), 0)))
 
     @torch.inference_mode()
@@ -357,7 +357,7 @@ class BeamSearch:
         # 3. Step.
         with self.models.eval_mode():
             log_probs, self.states, attention = self.models.step(
-                self.states, self.tokens, self.source_size if self.needs_attention else None
+                self.states, self.tokens, self.source_length if self.needs_attention else None
             )
         # 4. Constrain.
         log_probs = self._constrain(log_probs)
@@ -415,10 +415,10 @@ class BeamSearch:
         elif remaining:
             self.states = self.models.keep_rows(self.states, rows, torch.tensor(remaining, device=rows.device))
             if self.has_padding:
-                self.source_size = max(sentence.source_length for sentence in self.active)
-                self.states = self.models.trim_padding(self.states, self.source_size, self.groups[0].num_steps)
+                self.source_length = max(sentence.source_length for sentence in self.active)
+                self.states = self.models.trim_padding(self.states, self.source_length, self.groups[0].num_steps)
         else:
-            self.source_size, self.has_padding = 0, False
+            self.source_length, self.has_padding = 0, False
 
     def _advance_groups(self, parents: Tensor) -> None:
         """Drop done sentences from the groups; `parents` (R,) are the rows that the next step's rows extend."""

@@ -53,20 +53,20 @@ class Ensemble:
         return [decoder.start(model.encode(source, lengths)) for decoder, model in pairs]
 
     def step(
-        self, states: list[Any], tokens: Tensor, source_size: int | None
+        self, states: list[Any], tokens: Tensor, source_length: int | None
     ) -> tuple[Tensor, list[Any], Tensor | None]:
         """Run one step of every decoder.
 
         Args:
             tokens: (R,) newest token of each row.
-            source_size: S; None if attention is not needed.
+            source_length: S; None if attention is not needed.
 
         Returns:
             log-probabilities (R, V), the new states, and attention (R, S) or None.
         """
         stepped = [decoder.step(state, tokens) for decoder, state in zip(self.decoders, states, strict=True)]
         next_log_probs, new_states, attended = map(list, zip(*stepped, strict=True))
-        attention = None if source_size is None else self._average_attention(attended, source_size)
+        attention = None if source_length is None else self._average_attention(attended, source_length)
         return _log_mean_exp(next_log_probs), new_states, None if attention is None else attention[:, 0]
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -75,9 +75,9 @@ class Ensemble:
         attention = self._average_attention([one.attended for one in decoded], source.shape[1])
         return _log_mean_exp([log_probs(one.logits) for one in decoded]), attention
 
-    def _average_attention(self, attended: Sequence[Attended | None], source_size: int) -> Tensor | None:
+    def _average_attention(self, attended: Sequence[Attended | None], source_length: int) -> Tensor | None:
         given = [(one, shifted) for one, shifted in zip(attended, self.shifted, strict=True) if one is not None]
-        weights = [one.dense(source_size) for one, shifted in given if shifted == given[0][1]]
+        weights = [one.dense(source_length) for one, shifted in given if shifted == given[0][1]]
         if len(weights) < 2:
             return weights[0] if weights else None
         return torch.stack(weights).mean(0)
