@@ -261,6 +261,18 @@ def has_spaces(text: str, language: str | None = None) -> bool:
     return 2 * sum(counts[name] for name in _UNSPACED_SCRIPTS) <= counts.total()
 
 
+def is_right_to_left(text: str) -> bool:
+    """Return True if more characters run from right to left, as Arabic and Hebrew, than from left to right.
+
+    >>> is_right_to_left("بيت صغير </s>"), is_right_to_left("a small house")
+    (True, False)
+    """
+    if text.isascii():
+        return False
+    counts = Counter(map(unicodedata.bidirectional, text))
+    return counts["R"] + counts["AL"] > counts["L"]
+
+
 def check_script_name(name: str) -> str:
     """Return the name of a script; raise a UserError if it is unknown."""
     if name not in _KNOWN_SCRIPTS:

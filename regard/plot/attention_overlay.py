@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from rich.cells import cell_len
 
+from regard.data.languages import is_right_to_left
 from regard.plot.heatmap import Floats, make_figure
 
 if TYPE_CHECKING:
@@ -47,11 +49,12 @@ class AttentionOverlay(NamedTuple):
 
 
 def plot_attention_overlay(overlay: AttentionOverlay) -> Figure:
-    """Plot the image once for each word, darkened where the attention weight is low."""
+    """Plot the image once for each word, darkened where the attention weight is low, in the words' direction."""
     count = max(1, len(overlay.words))
     across, down = min(WORDS_PER_ROW, count), math.ceil(count / WORDS_PER_ROW)
     figure = make_figure(figsize=(1.5 * across, 1.75 * down), dpi=120)
-    for word, axes in enumerate(figure.subplots(down, across, squeeze=False).flat):
+    direction = -1 if is_right_to_left("".join(overlay.words)) else 1
+    for word, axes in enumerate(figure.subplots(down, across, squeeze=False)[:, ::direction].flat):
         axes.set_axis_off()
         if word < len(overlay.words):
             _plot_word_overlay(axes, overlay, word)
@@ -90,9 +93,12 @@ class WeightedWords(NamedTuple):
 
 
 def plot_weighted_words(lines: Sequence[WeightedWords]) -> Figure:
-    """Plot lines of words, each shaded by its attention weight, with labels at the left; wrap long lines."""
+    """Plot lines of words, each shaded by its attention weight; wrap long lines.
+
+    Labels are at the left, and words run on from there; lines of Arabic or Hebrew begin at the right.
+    """
     rows = [row for line in lines for row in _wrap_line(line)]
-    indent = MARGIN + LETTER_WIDTH * (2 + max(len(line.label) for line in lines))
+    indent = MARGIN + LETTER_WIDTH * (2 + max(cell_len(line.label) for line in lines))
     width = indent + MARGIN + LETTER_WIDTH * max(sum(map(_count_letters, row.words)) for row in rows)
     height = 2 * MARGIN + LINE_HEIGHT * len(rows)
     figure = make_figure(figsize=(width, height), dpi=150, layout=None)
@@ -100,8 +106,10 @@ def plot_weighted_words(lines: Sequence[WeightedWords]) -> Figure:
         y = 1 - (MARGIN + LINE_HEIGHT * (number + 0.5)) / height
         _plot_word(figure, MARGIN / width, y, line.label, 0.0 if line.weight is None else line.weight)
         x = indent
+        is_reversed = is_right_to_left("".join(line.words))
         for word, weight in zip(line.words, line.weights, strict=True):
-            _plot_word(figure, x / width, y, word, line.compute_darkness(weight))
+            word_x = (width + indent - MARGIN - x) / width if is_reversed else x / width
+            _plot_word(figure, word_x, y, word, line.compute_darkness(weight), "right" if is_reversed else "left")
             x += LETTER_WIDTH * _count_letters(word)
     return figure
 
@@ -124,13 +132,15 @@ def _slice_line(line: WeightedWords, start: int, end: int) -> WeightedWords:
 
 
 def _count_letters(word: str) -> float:
-    """Return the width of a word in letters, including the gap."""
-    return len(word) + 1.5
+    """Return the width of a word in letters, including the gap; a Chinese character takes two."""
+    return cell_len(word) + 1.5
 
 
-def _plot_word(figure: Figure, x: float, y: float, word: str, darkness: float) -> None:
+def _plot_word(
+    figure: Figure, x: float, y: float, word: str, darkness: float, side: Literal["left", "right"] = "left"
+) -> None:
     from matplotlib import colormaps
 
     shade = {"facecolor": colormaps["Blues"](darkness), "edgecolor": "none", "pad": 2.0}
     colour = "white" if darkness > 0.6 else "black"
-    figure.text(x, y, word, family="monospace", fontsize=8, va="center", color=colour, bbox=shade)
+    figure.text(x, y, word, family="monospace", fontsize=8, va="center", ha=side, color=colour, bbox=shade)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import unicodedata
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from rich.cells import cell_len
 
 from regard.console import log_message
+from regard.data.languages import is_right_to_left
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,7 +34,10 @@ Floats = npt.NDArray[np.float32]
 
 
 def plot_heatmap(attention: Floats, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
-    """Plot an attention matrix (T, S): target words down, source words across, dark cells for high weights."""
+    """Plot an attention matrix (T, S): target words down, source words across, dark cells for high weights.
+
+    Source words run in the direction of their script, from right to left for Arabic and Hebrew.
+    """
     width, height = 1.8 + 0.42 * len(source), 1.6 + 0.36 * len(target)
     figure = make_figure(figsize=(width, height), dpi=150)
     axes = figure.add_subplot()
@@ -78,7 +83,7 @@ def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequen
     figure = make_figure(figsize=size, dpi=150)
     rows = figure.subplots(len(target), 1, squeeze=False)[:, 0]
     for step, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
-        plot_weight_bars(axes, weights, len(source))
+        plot_weight_bars(axes, weights, source)
         axes.set_xticks([])
         axes.set_yticks([])
         axes.set_ylabel(word, rotation=0, ha="right", va="center")
@@ -88,19 +93,23 @@ def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequen
     return figure
 
 
-def plot_weight_bars(axes: Axes, weights: Floats | None, count: int) -> None:
-    """Plot attention weights over `count` source words as bars; leave the plot empty without weights."""
+def plot_weight_bars(axes: Axes, weights: Floats | None, source: Sequence[str]) -> None:
+    """Plot attention weights over source words as bars; leave the plot empty without weights."""
     if weights is not None:
-        axes.bar(range(count), weights, color="tab:blue")
+        axes.bar(range(len(source)), weights, color="tab:blue")
     axes.set_ylim(0, 1)
-    axes.set_xlim(-0.6, count - 0.4)
+    axes.set_xlim(-0.6, len(source) - 0.4)
+    axes.xaxis.set_inverted(is_right_to_left("".join(source)))
     axes.tick_params(length=0)
     hide_axes_frame(axes)
 
 
 def label_source_words(axes: Axes, words: Sequence[str]) -> None:
-    """Label the x axis above the plot with words, slanted so that they do not overlap."""
-    axes.set_xticks(range(len(words)), words, rotation=45, ha="left", rotation_mode="anchor")
+    """Label the x axis above the plot with words, slanted so that they do not overlap, in their direction."""
+    is_reversed = is_right_to_left("".join(words))
+    rotation, side = (-45, "right") if is_reversed else (45, "left")
+    axes.set_xticks(range(len(words)), words, rotation=rotation, ha=side, rotation_mode="anchor")
+    axes.xaxis.set_inverted(is_reversed)
     axes.xaxis.tick_top()
 
 
@@ -127,13 +136,18 @@ def format_alignment_matrix(weights: npt.NDArray[np.float32], source: Sequence[s
     """Format an attention matrix (T, S) as text: target words at the left, source words below, weights as shades."""
     margin = max(map(cell_len, target), default=0)  # in terminal columns: a Chinese character takes two
     lines = [
-        " " * (margin - cell_len(word)) + f"{word} │" + "".join(map(_format_shaded_cell, row.tolist()))
+        " " * (margin - cell_len(word)) + f"{_isolate(word)} │" + "".join(map(_format_shaded_cell, row.tolist()))
         for word, row in zip(target, weights, strict=True)
     ]
     lines.append(" " * margin + " └" + "──" * len(source))
     for number in range(len(source) - 1, -1, -1):
-        lines.append(" " * (margin + 2) + "│ " * number + f"└ {source[number]}")
+        lines.append(" " * (margin + 2) + "│ " * number + f"└ {_isolate(source[number])}")
     return "\n".join(lines)
+
+
+def _isolate(word: str) -> str:
+    """Put a word from right to left between invisible signs, so that a terminal does not reverse the line around it."""
+    return f"\u2068{word}\u2069" if is_right_to_left(word) else word
 
 
 def _format_shaded_cell(weight: float) -> str:
@@ -170,9 +184,11 @@ def _plot_frame(figure: Figure, steps_so_far: Sequence[DecodingStep], source: Se
     """Plot the last of the given steps, below the tokens written so far."""
     figure.clear()
     step = steps_so_far[-1]
-    figure.suptitle(" ".join(one.token for one in steps_so_far), ha="left", x=0.02, fontsize="large")
+    title = " ".join(one.token for one in steps_so_far)
+    is_reversed = is_right_to_left(title)
+    figure.suptitle(title, ha="right" if is_reversed else "left", x=0.98 if is_reversed else 0.02, fontsize="large")
     rows = figure.subplots(4, 1, height_ratios=(2.4, 0.5, 0.5, 2.2))
-    plot_weight_bars(rows[0], step.weights, len(source))
+    plot_weight_bars(rows[0], step.weights, source)
     rows[0].set_ylabel("attention")
     label_source_words(rows[0], source)
     _plot_vector(rows[1], step.state, "state")
@@ -232,7 +248,8 @@ def _make_figure_class() -> type[Figure]:
             for axes in self.axes:
                 axes.get_xticklabels(), axes.get_yticklabels()  # called for the side effect: sets the label texts
             for text in self.findobj(Text):
-                families = dict.fromkeys([*text.get_fontfamily(), *map(_find_fallback_family, text.get_text())])
+                fallback = [*map(_find_fallback_family, text.get_text()), "sans-serif"]
+                families = dict.fromkeys([*text.get_fontfamily(), *fallback])
                 text.set_fontfamily([family for family in families if family is not None])
                 text.set_parse_math(False)  # a dollar sign is a dollar sign
             with warnings.catch_warnings():
@@ -249,18 +266,36 @@ def _find_fallback_family(character: str) -> str | None:
 
     if character.isascii() or _has_character(findfont(FontProperties()), character):
         return None
-    family = next((entry.name for entry in _list_fallback_fonts() if _has_character(entry.fname, character)), None)
+    family = _find_family(_list_fallback_fonts(), character) or _find_family(_add_new_fonts(), character)
     if family is None:
         _report_missing_character(character)
     return family
 
 
+def _find_family(fonts: Iterable[FontEntry], character: str) -> str | None:
+    return next((entry.name for entry in fonts if _has_character(entry.fname, character)), None)
+
+
+@cache
+def _add_new_fonts() -> list[FontEntry]:
+    """Return the fonts that were installed after matplotlib listed all fonts, in a file that it keeps."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    listed, known = len(fontManager.ttflist), {entry.fname for entry in fontManager.ttflist}
+    for path in sorted(set(findSystemFonts()) - known):
+        with suppress(OSError, RuntimeError):
+            fontManager.addfont(path)
+    return _sort_fonts(fontManager.ttflist[listed:])
+
+
 def _list_fallback_fonts() -> list[FontEntry]:
     from matplotlib.font_manager import fontManager
 
-    fonts = [
-        font for font in fontManager.ttflist if not font.name.lstrip(".").startswith(("Last Resort", "LastResort"))
-    ]
+    return _sort_fonts(fontManager.ttflist)
+
+
+def _sort_fonts(fonts: Iterable[FontEntry]) -> list[FontEntry]:
+    fonts = [font for font in fonts if not font.name.lstrip(".").startswith(("Last Resort", "LastResort"))]
     return sorted(fonts, key=lambda font: (not font.name.startswith("Noto Sans"), font.name))
 
 
@@ -287,5 +322,13 @@ def _report_missing_character(character: str) -> None:
         _reported.append(character)
         script = unicodedata.name(character, "").split(" ")[0]
         font = "CJK" if script.startswith(CJK) else script.title() if script in SCRIPTS else None
-        advice = "" if font is None else f": install Noto Sans {font}"
+        package, name = "fonts-noto-" + ("cjk" if font == "CJK" else "core"), f"noto-sans-{font}".lower()
+        advice = (
+            ""
+            if font is None
+            else (
+                f": install Noto Sans {font}, the package {package} of Debian, google-{name}-fonts of Fedora "
+                f"or font-{name} of Homebrew"
+            )
+        )
         log_message(f"no installed font has {character} (U+{ord(character):04X}), which pictures show as a box{advice}")

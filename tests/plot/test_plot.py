@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 from matplotlib import font_manager
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontEntry, fontManager
+from matplotlib.font_manager import FontEntry, FontProperties, fontManager
+from matplotlib.textpath import TextPath
 from PIL import Image
 
 from regard.errors import UserError
 from regard.evaluate.translation_metrics import LengthGroup
 from regard.plot import heatmap
-from regard.plot.attention_overlay import WeightedWords, plot_weighted_words
+from regard.plot.attention_overlay import (
+    AttentionOverlay,
+    WeightedWords,
+    plot_attention_overlay,
+    plot_weighted_words,
+)
 from regard.plot.charts import plot_bleu_by_length, plot_curves
 from regard.plot.heatmap import (
     DecodingStep,
@@ -63,13 +69,16 @@ def test_characters_without_a_font_are_reported_in_one_sentence(
 ) -> None:
     default = [entry for entry in fontManager.ttflist if entry.name.startswith("DejaVu")]
     monkeypatch.setattr(fontManager, "ttflist", default)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
     monkeypatch.setattr(heatmap, "_reported", [])
     heatmap._find_fallback_family.cache_clear()
+    heatmap._add_new_fonts.cache_clear()
     try:
         for name in ("a.png", "b.png"):
             write_figure(plot_heatmap(WEIGHTS, ["日本", "語", "</s>"], ["हिन्दी", "</s>"], "漢字"), tmp_path / name)
     finally:
         heatmap._find_fallback_family.cache_clear()
+        heatmap._add_new_fonts.cache_clear()
     assert [str(warning.message) for warning in recwarn if "Glyph" in str(warning.message)] == []
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -79,7 +88,21 @@ def test_characters_without_a_font_are_reported_in_one_sentence(
 
 @pytest.mark.parametrize(
     ("character", "advice"),
-    [("語", ": install Noto Sans CJK"), ("ก", ": install Noto Sans Thai"), ("🤗", ""), ("𝔸", ""), ("\ue000", "")],
+    [
+        (
+            "語",
+            ": install Noto Sans CJK, the package fonts-noto-cjk of Debian, google-noto-sans-cjk-fonts of Fedora "
+            "or font-noto-sans-cjk of Homebrew",
+        ),
+        (
+            "ก",
+            ": install Noto Sans Thai, the package fonts-noto-core of Debian, google-noto-sans-thai-fonts of Fedora "
+            "or font-noto-sans-thai of Homebrew",
+        ),
+        ("🤗", ""),
+        ("𝔸", ""),
+        ("\ue000", ""),
+    ],
 )
 def test_font_advice_names_fonts_that_exist(
     character: str, advice: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -110,7 +133,8 @@ def test_characters_that_the_default_font_lacks_are_drawn_with_another_installed
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     entry = FontEntry(fname="/fonts/cjk.otf", name="Noto Sans CJK JP")
-    monkeypatch.setattr(fontManager, "ttflist", [*fontManager.ttflist, entry])
+    default = [entry for entry in fontManager.ttflist if entry.name.startswith("DejaVu")]
+    monkeypatch.setattr(fontManager, "ttflist", [*default, entry])
     has_character = heatmap._has_character
     monkeypatch.setattr(
         heatmap,
@@ -123,6 +147,90 @@ def test_characters_that_the_default_font_lacks_are_drawn_with_another_installed
     finally:
         heatmap._find_fallback_family.cache_clear()
     assert capfd.readouterr().err == ""
+
+
+def test_font_that_was_installed_after_matplotlib_listed_all_fonts_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    default = [entry for entry in fontManager.ttflist if entry.name == "DejaVu Sans"]
+    other = next(entry for entry in fontManager.ttflist if entry.name == "STIXNonUnicode")
+    lacking = {ord(character) for character in "日ก"}.union(
+        *(font_manager.get_font(e.fname).get_charmap() for e in default)
+    )
+    character = chr(min(set(font_manager.get_font(other.fname).get_charmap()) - lacking))
+    monkeypatch.setattr(fontManager, "ttflist", default)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [other.fname])
+    heatmap._find_fallback_family.cache_clear()
+    heatmap._add_new_fonts.cache_clear()
+    try:
+        assert heatmap._find_fallback_family(character) == "STIXNonUnicode"
+    finally:
+        heatmap._find_fallback_family.cache_clear()
+        heatmap._add_new_fonts.cache_clear()
+
+
+def test_arabic_letters_are_joined_and_run_from_right_to_left() -> None:
+    """DejaVu Sans, which matplotlib brings, has the joined letters as Unicode's presentation forms as well."""
+    font = FontProperties(family="DejaVu Sans")
+    shaped, forms = (TextPath((0, 0), word, size=20, prop=font) for word in ("بيت", "\ufe91\ufef4\ufe96"))
+    np.testing.assert_allclose(np.asarray(shaped.vertices), np.asarray(forms.vertices))
+
+
+ARABIC, HEBREW = ["بيت", "صغير", "</s>"], ["הבית", "</s>"]
+
+
+def test_source_from_right_to_left_begins_at_the_right_of_every_picture() -> None:
+    for source, is_reversed in ((ARABIC, True), (SOURCE, False), (["家", "は", "</s>"], False)):
+        step = DecodingStep("x", [("x", 1.0)], WEIGHTS[0])
+        frame = heatmap.make_figure((6, 5), 80)
+        heatmap._plot_frame(frame, [step], source)
+        figures = [plot_heatmap(WEIGHTS, source, TARGET), plot_decoding_steps(WEIGHTS, source, TARGET)]
+        shown = [figures[0].axes[0], *figures[1].axes, frame.axes[0]]
+        assert [axes.xaxis_inverted() for axes in shown] == [is_reversed] * 4
+        assert tick_labels(figures[0], "x") == source
+    assert plot_heatmap(WEIGHTS, ARABIC, HEBREW).axes[0].yaxis_inverted(), "the first target word stays at the top"
+
+
+def test_title_of_an_animation_begins_on_the_side_of_its_script() -> None:
+    for words, side in ((ARABIC, "right"), (SOURCE, "left")):
+        frame = heatmap.make_figure((6, 5), 80)
+        heatmap._plot_frame(frame, [DecodingStep(word, [(word, 1.0)]) for word in words], SOURCE)
+        assert frame._suptitle.get_horizontalalignment() == side  # type: ignore[attr-defined]
+
+
+def test_shaded_line_from_right_to_left_begins_at_the_right(tmp_path: Path) -> None:
+    figure = plot_weighted_words(
+        [WeightedWords("one", ARABIC, [0.1, 0.2, 0.7]), WeightedWords("two", SOURCE, [0.3] * 3)]
+    )
+    words = [text for text in figure.texts if text.get_text() not in ("one", "two")]
+    x = [text.get_position()[0] for text in words]
+    assert x[:3] == sorted(x[:3], reverse=True)
+    assert x[3:] == sorted(x[3:])
+    assert {text.get_horizontalalignment() for text in words[:3]} == {"right"}
+    assert all(0 < position < 1 for position in x)
+    write_figure(figure, tmp_path / "a.png")
+    fonts = [
+        font_manager.get_font(font_manager.findfont(FontProperties(family=family)))
+        for family in words[0].get_fontfamily()
+    ]
+    assert all(any(ord(letter) in font.get_charmap() for font in fonts) for letter in ARABIC[0])
+
+
+def test_wide_characters_of_a_shaded_line_do_not_overlap() -> None:
+    narrow, wide = (plot_weighted_words([WeightedWords("", [word, "x"], [0.5] * 2)]) for word in ("abcd", "日本語文"))
+    assert wide.get_size_inches()[0] > narrow.get_size_inches()[0] + 0.25
+
+
+def test_image_panels_of_a_caption_from_right_to_left_begin_at_the_right() -> None:
+    figure = plot_attention_overlay(AttentionOverlay(None, ARABIC, np.ones((3, 2, 2), dtype=np.float32)))
+    figure.canvas.draw()
+    titles = {axes.get_title(): axes.get_position().x0 for axes in figure.axes}
+    assert titles[ARABIC[0]] > titles[ARABIC[1]] > titles[ARABIC[2]]
+
+
+def test_terminal_does_not_reverse_lines_around_words_from_right_to_left() -> None:
+    lines = format_alignment_matrix(WEIGHTS[:, :2], ["הבית", "x"], ["a", "بيت"]).splitlines()
+    assert lines[1] == "\u2068بيت\u2069 │░░░░"
+    assert lines[0].startswith("  a │")
+    assert lines[-1].endswith("└ \u2068הבית\u2069")
 
 
 def test_figure_grows_with_the_attention_matrix() -> None:
