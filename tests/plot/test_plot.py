@@ -208,7 +208,7 @@ def test_shaded_line_from_right_to_left_begins_at_the_right(tmp_path: Path) -> N
     assert all(0 < position < 1 for position in x)
     write_figure(figure, tmp_path / "a.png")
     fonts = [
-        font_manager.get_font(font_manager.findfont(FontProperties(family=family)))
+        font_manager.get_font(font_manager.findfont(FontProperties(family=[family])))
         for family in words[0].get_fontfamily()
     ]
     assert all(any(ord(letter) in font.get_charmap() for font in fonts) for letter in ARABIC[0])

@@ -261,6 +261,50 @@ def test_attention_matrix_shows_tokens_and_single_heads(visit_all: Visit, ask_al
         ]
 
 
+def test_arabic_runs_from_right_to_left_and_japanese_heads_are_upright(browser: Browser, bahdanau: Path) -> None:
+    def left_edges(elements: Locator) -> list[float]:
+        edges: list[float] = elements.evaluate_all("all => all.map(one => one.getBoundingClientRect().x)")
+        assert len(edges) > 2
+        return edges
+
+    models = (f"{bahdanau}=ar-en", f"{bahdanau}=ja-en")
+    with serve_in_thread(*models) as server, collect_errors(browser, server.url) as visit:
+        page = visit()
+        page.select_option("#source", "ar")
+        page.fill("#text", "البيت القديم في الحديقة الجميلة .")
+        expect(page.locator(TRANSLATED)).to_be_visible()
+        expect(page.locator("#text")).to_have_css("direction", "rtl")
+        expect(page.locator("#translation")).to_have_css("direction", "ltr")
+        expect(page.locator("#text")).to_have_attribute("lang", "ar")
+        words, matrix = locate_words(page, "Source"), page.locator("#attention table.matrix")
+        for elements in (words, matrix.locator("thead th"), matrix.locator("tbody tr").first.locator("td")):
+            assert left_edges(elements) == sorted(left_edges(elements), reverse=True)
+        target = left_edges(locate_words(page, "Translation"))
+        assert target == sorted(target)
+        words.first.focus()
+        page.keyboard.press("ArrowLeft")
+        expect(words.nth(1)).to_be_focused()
+        matrix.locator("td").first.focus()
+        page.keyboard.press("ArrowLeft")
+        expect(matrix.locator("td").nth(1)).to_be_focused()
+        expect(page.locator(".readout")).to_contain_text("looked at \u2068القديم\u2069")
+        # The small model has no Arabic tokens of its own.
+        patch_answers(page, "**/v1/trace", lambda trace: {**trace, "source": ["▁بيت"] * len(trace["source"])})
+        page.click("#tab-steps")
+        bars = page.locator("#steps .bars li")
+        expect(bars.first).to_be_visible()
+        assert left_edges(bars) == sorted(left_edges(bars), reverse=True)
+
+        page.select_option("#source", "ja")
+        page.fill("#text", "古い家は美しい庭にあります。")
+        page.click("#tab-attention")
+        expect(matrix.locator("thead th[lang=ja]").first).to_be_visible()
+        expect(page.get_by_role("group", name="Source", exact=True)).to_have_attribute("dir", "ltr")
+        head = matrix.locator("thead th[lang=ja] span").first
+        expect(head).to_have_css("rotate", "none")
+        expect(head).to_have_css("text-orientation", "mixed")
+
+
 @pytest.mark.slow
 def test_matrix_cell_highlights_both_words(visit: Visit, ask: Ask) -> None:
     page = visit()

@@ -1,6 +1,6 @@
 /** Weights as a table that is a heat map: a row for each target word, a column for each source word. */
 
-import { make, shade } from "./dom.js";
+import { direction, make, shade } from "./dom.js";
 import { makeScrollBox } from "./scroll_box.js";
 import { isVisible, percent } from "./attention_weights.js";
 
@@ -14,6 +14,8 @@ const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRi
  * @property {string[]} rows
  * @property {string[]} columns
  * @property {number[][]} weights
+ * @property {string} [source] language of the columns
+ * @property {string} [target] language of the rows
  */
 
 export class AttentionMatrix {
@@ -21,10 +23,12 @@ export class AttentionMatrix {
    * @param {Drawn} drawn
    * @param {(row: number | null, column: number | null) => void} [pointed]
    */
-  constructor({ caption, corner, rows, columns, weights }, pointed = () => {}) {
+  constructor({ caption, corner, rows, columns, weights, source = "", target = "" }, pointed = () => {}) {
     this.pointed = pointed;
-    this.tops = columns.slice(0, MOST).map((word) => make("th", { scope: "col" }, make("span", {}, word)));
-    this.sides = rows.slice(0, MOST).map((word) => make("th", { scope: "row" }, word));
+    const [top, side] = [{ scope: "col", lang: source || null }, { scope: "row", dir: "auto", lang: target || null }];
+    this.dir = direction(columns);
+    this.tops = columns.slice(0, MOST).map((word) => make("th", top, make("span", { dir: "auto" }, word)));
+    this.sides = rows.slice(0, MOST).map((word) => make("th", side, word));
     this.cells = this.sides.map((_, row) =>
       this.tops.map((_, column) => cell(rows[row], columns[column], weights[row][column], row, column)),
     );
@@ -39,12 +43,12 @@ export class AttentionMatrix {
       ),
     );
     const body = make("tbody", {}, ...this.cells.map((cells, row) => make("tr", {}, this.sides[row], ...cells)));
-    const title = make("caption", {}, make("span", {}, caption));
+    const title = make("caption", { dir: "ltr" }, make("span", {}, caption));
     const table = make("table", { class: "matrix", role: "grid" }, title, head, body);
     table.style.setProperty("--columns", String(Math.max(1, this.tops.length)));
     const cut = rows.length > MOST || columns.length > MOST;
     const note = cut ? [make("p", { class: "hint" }, `The first ${MOST} words of each side are drawn.`)] : [];
-    this.element = make("div", { class: "matrix-box" }, makeScrollBox(table), ...note);
+    this.element = make("div", { class: "matrix-box", dir: this.dir }, makeScrollBox(table), ...note);
     if (this.cells[0]?.[0]) this.cells[0][0].tabIndex = 0;
     this.#listen(table);
   }
@@ -81,7 +85,7 @@ export class AttentionMatrix {
       const move = MOVES[event.key];
       if (!place || !move) return;
       event.preventDefault();
-      this.#focus(place, [place[0] + move[0], place[1] + move[1]]);
+      this.#focus(place, [place[0] + move[0], place[1] + move[1] * (this.dir === "rtl" ? -1 : 1)]);
     });
   }
 

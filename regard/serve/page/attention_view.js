@@ -1,6 +1,6 @@
 /** The view of where the model looked: the words of both sides, and the whole matrix. */
 
-import { choice, make, option } from "./dom.js";
+import { choice, isolate, make, option } from "./dom.js";
 import { LatestRequest } from "./latest_request.js";
 import { splitLines } from "./split_lines.js";
 import { AttentionMatrix } from "./attention_matrix.js";
@@ -31,6 +31,7 @@ export class AttentionView {
     this.result = null;
     /** @type {AttentionWeights} */
     this.look = { source: [], target: [], weights: [] };
+    this.languages = { source: "", target: "" };
     /** @type {AttentionMatrix | null} */
     this.matrix = null;
     this.source = new WordLine(
@@ -124,9 +125,9 @@ export class AttentionView {
     this.target.shade(row === null && place !== null ? column(weights, place) : null);
     if (row !== null && place !== null)
       this.readout.textContent = meeting(target[row], source[place], weights[row][place]);
-    else if (row !== null) this.readout.textContent = `${target[row]} looked at ${describeWeights(source, weights[row])}`;
+    else if (row !== null) this.readout.textContent = `${isolate(target[row])} looked at ${describeWeights(source, weights[row])}`;
     else if (place !== null)
-      this.readout.textContent = `${source[place]} was looked at by ${describeWeights(target, column(weights, place))}`;
+      this.readout.textContent = `${isolate(source[place])} was looked at by ${describeWeights(target, column(weights, place))}`;
     else this.readout.textContent = "Point at a word, or move with the arrow keys.";
   }
 
@@ -144,8 +145,9 @@ export class AttentionView {
   /** @param {AttentionWeights} look @param {import("./api.js").TextRequest} asked */
   #fill({ source, target, weights }, asked) {
     this.look = { source, target, weights };
-    this.source.fill(source, this.choices.spoken);
-    this.target.fill(target, asked.target);
+    this.languages = { source: this.choices.spoken, target: asked.target };
+    this.source.fill(source, this.languages.source);
+    this.target.fill(target, this.languages.target);
     this.#describe();
     this.point(null, null);
   }
@@ -225,6 +227,7 @@ export class AttentionView {
       rows: target,
       columns: source,
       weights,
+      ...this.languages,
     };
     const matrix = new AttentionMatrix(drawn, (row, place) => (linked ? this.point(row, place) : matrix.mark(row, place)));
     this.matrix = linked ? matrix : null;
@@ -234,7 +237,7 @@ export class AttentionView {
 
 /** @param {string} target @param {string} source @param {number} weight */
 function meeting(target, source, weight) {
-  return `${target} looked at ${source}: ${(100 * weight).toFixed(1)} %`;
+  return `${isolate(target)} looked at ${isolate(source)}: ${(100 * weight).toFixed(1)} %`;
 }
 
 /** What the shades mean. */

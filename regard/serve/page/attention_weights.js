@@ -1,5 +1,7 @@
 /** What one does with weights: put them into words, turn them round. */
 
+import { isolate } from "./dom.js";
+
 const LEAST = 0.05; // what is less is not worth a word
 
 /** @param {number} weight */
@@ -25,6 +27,6 @@ export function describeWeights(words, weights, most = 3) {
   const ranked = weights.map((weight, place) => ({ weight, word: words[place] })).sort((a, b) => b.weight - a.weight);
   const kept = ranked.filter(({ weight }) => isVisible(weight)).slice(0, most);
   return kept.length
-    ? kept.map(({ word, weight }) => `${word} ${percent(weight)}`).join(", ")
+    ? kept.map(({ word, weight }) => `${isolate(word)} ${percent(weight)}`).join(", ")
     : "no word in particular";
 }

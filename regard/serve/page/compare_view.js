@@ -3,7 +3,7 @@
 import { translate } from "./api.js";
 import { label } from "./language_choices.js";
 import { apart, common } from "./text_diff.js";
-import { choice, make } from "./dom.js";
+import { choice, direction, make } from "./dom.js";
 import { bestScore } from "./model_facts.js";
 import { LatestRequest } from "./latest_request.js";
 import { AttentionMatrix } from "./attention_matrix.js";
@@ -113,7 +113,9 @@ export class CompareView {
 
   /** @param {Model[]} models @param {Translated[]} made */
   #draw(models, made) {
-    const words = made.map(({ translatedText }) => translatedText.split(/\s+/).filter(Boolean));
+    const words = made.map(
+      ({ translatedText, alignment }) => alignment?.target ?? translatedText.split(/\s+/).filter(Boolean),
+    );
     const pairs = common(words[0], words[1]);
     const columns = models.map((model, side) => {
       const shared = new Set(pairs.map((pair) => pair[side]));
@@ -142,7 +144,7 @@ function column(model, made, words, shared) {
     { class: "compared", "aria-label": model.name },
     make("h3", {}, model.name),
     make("p", { class: "hint" }, facts),
-    make("p", { class: "sentence", lang: model.target.code }, ...marked),
+    make("p", { class: "sentence", lang: model.target.code, dir: direction(words) }, ...marked),
     alignment ? pictured(model, alignment) : make("p", { class: "hint" }, missing),
   );
 }

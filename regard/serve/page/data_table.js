@@ -25,7 +25,7 @@ export function table(caption, heads, rows, seen = false) {
 /** @param {string | HTMLElement} given @param {number} place */
 function cell(given, place) {
   if (given instanceof HTMLTableCellElement) return given;
-  return place ? make("td", {}, given) : make("th", { scope: "row" }, given);
+  return place ? make("td", { dir: "auto" }, given) : make("th", { scope: "row", dir: "auto" }, given);
 }
 
 /** A number, to stand under others. @param {number | null | undefined} value @param {number} digits */

@@ -85,6 +85,18 @@ export function byId(id) {
   return found;
 }
 
+const LETTER = /\p{L}/gu;
+const REVERSED = /(?=\p{L})[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/gu;
+
+/** The direction of words: that of most of their letters. @param {string[]} words */
+export function direction(words) {
+  const text = words.join(" ");
+  return 2 * (text.match(REVERSED)?.length ?? 0) > (text.match(LETTER)?.length ?? 0) ? "rtl" : "ltr";
+}
+
+/** A word that does not turn the line around it. @param {string} word */
+export const isolate = (word) => (direction([word]) === "rtl" ? `\u2068${word}\u2069` : word);
+
 /**
  * How strongly an element is shaded, from 0 to 1; the style sheets read it.
  * @param {HTMLElement} element

@@ -13,7 +13,7 @@ import { make } from "./dom.js";
  * @param {Record<string, string | number | boolean>} attributes
  */
 function field(label, tag, attributes) {
-  const control = /** @type {any} */ (make(tag, { spellcheck: "false", ...attributes }));
+  const control = /** @type {any} */ (make(tag, { spellcheck: "false", dir: "auto", ...attributes }));
   return { control, element: make("label", {}, label, control) };
 }
 

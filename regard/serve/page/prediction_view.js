@@ -1,7 +1,7 @@
 /** What a model said: its answer, how sure it is, and where it looked. */
 
 import { chart } from "./chart.js";
-import { draw, make, shade } from "./dom.js";
+import { direction, draw, make, shade } from "./dom.js";
 import { percent } from "./attention_weights.js";
 
 const MOST = 10; // chances that are shown
@@ -47,7 +47,7 @@ const followed = (outputs, place) =>
   chart(`Number ${place + 1}`, [{ name: "model", points: outputs.map((step, time) => [time + 1, step[place]]) }]);
 
 /** @param {string} text */
-const verdict = (text) => make("p", { class: "verdict" }, text);
+const verdict = (text) => make("p", { class: "verdict", dir: "auto" }, text);
 
 /**
  * What might be right, the likeliest first.
@@ -58,7 +58,7 @@ function chances(pairs) {
   const rows = ranked.map(([name, chance]) => {
     const amount = make("span", { class: "amount", "aria-hidden": "true" });
     shade(amount, chance);
-    return make("li", {}, make("span", {}, name), amount, make("span", { class: "figure" }, percent(chance)));
+    return make("li", {}, make("span", { dir: "auto" }, name), amount, make("span", { class: "figure" }, percent(chance)));
   });
   return make("ol", { class: "chances", "aria-label": "How likely each is" }, ...rows);
 }
@@ -75,7 +75,7 @@ function tagged(words, tags, probabilities) {
     const tag = make("span", { class: "tag", title: percent(sure) }, tags[place]);
     return make("li", { class: sure < UNSURE ? "unsure" : "sure" }, make("span", {}, word), tag);
   });
-  return make("ol", { class: "tagged", "aria-label": "Words and their tags" }, ...each);
+  return make("ol", { class: "tagged", dir: direction(words), "aria-label": "Words and their tags" }, ...each);
 }
 
 /**
@@ -86,14 +86,14 @@ function tagged(words, tags, probabilities) {
 function looks(lines) {
   if (!lines.length) return [];
   const rows = lines.flatMap(({ label, words, weights, weight, darkest }) => {
-    const name = make("dt", {}, label);
+    const name = make("dt", { dir: "auto" }, label);
     shade(name, weight);
     const spans = words.flatMap((word, place) => {
       const span = make("span", { class: "word", title: percent(weights[place]) }, word);
       shade(span, darkest > 0 ? weights[place] / darkest : 0);
       return [span, " "];
     });
-    return [name, make("dd", {}, ...spans)];
+    return [name, make("dd", { dir: direction(words) }, ...spans)];
   });
   return [make("h2", {}, "Where it looked"), make("dl", { class: "looks" }, ...rows)];
 }
@@ -128,5 +128,5 @@ function grids(tokens, weights, image, [left, top, right, bottom] = [0, 0, 1, 1]
     const view = { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": `where it looked for “${word}”` };
     return make("li", {}, draw("svg", view, ...under, ...cells), make("p", {}, word));
   });
-  return make("ol", { class: "grids", "aria-label": "The picture, word by word" }, ...each);
+  return make("ol", { class: "grids", dir: direction(tokens), "aria-label": "The picture, word by word" }, ...each);
 }

@@ -11,8 +11,9 @@ export function makeScrollBox(content, attributes = {}) {
   const frame = make("div", { class: "frame" }, box);
   const look = () => {
     const [right, below] = [box.scrollWidth - box.clientWidth, box.scrollHeight - box.clientHeight];
-    frame.classList.toggle("more-left", box.scrollLeft > 1);
-    frame.classList.toggle("more-right", box.scrollLeft < right - 1);
+    const left = box.scrollLeft + (getComputedStyle(box).direction === "rtl" ? right : 0);
+    frame.classList.toggle("more-left", left > 1);
+    frame.classList.toggle("more-right", left < right - 1);
     frame.classList.toggle("more-below", box.scrollTop < below - 1);
   };
   box.addEventListener("scroll", look, { passive: true });

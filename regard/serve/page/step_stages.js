@@ -10,7 +10,7 @@ const NEXT = "y_t";
 
 /**
  * @typedef {import("./api.js").Trace} Trace
- * @typedef {{trace: Trace, number: number}} Here
+ * @typedef {{trace: Trace, number: number, source: string, target: string}} Here with the languages
  * @typedef {(here: Here) => Node | null} Picture
  */
 
@@ -35,7 +35,7 @@ const PICTURES = {
 /** @param {Here} here */
 function weights(here) {
   const { weights, window } = step(here);
-  const drawn = drawWeightBars(here.trace.source, weights ?? [], window);
+  const drawn = drawWeightBars(here.trace.source, weights ?? [], window, here.source);
   const place =
     window && make("p", { class: "hint" }, `It looks through a window: places ${window[0] + 1} to ${window[1] + 1}.`);
   return make("div", {}, drawn, ...(place ? [place] : []));
@@ -81,7 +81,7 @@ function candidates(here) {
     return make(
       "tr",
       { class: chosen ? "chosen" : null },
-      make("th", { scope: "row" }, one.token, ...(chosen ? [make("span", { class: "unseen" }, " (written)")] : [])),
+      make("th", { scope: "row", dir: "auto", lang: here.target || null }, one.token, ...(chosen ? [make("span", { class: "unseen" }, " (written)")] : [])),
       drawFraction(one.probability, `${(100 * one.probability).toFixed(1)} %`),
     );
   });

@@ -1,7 +1,7 @@
 /** The view of one decoding, step by step. */
 
 import { drawBeamTable } from "./beam_table.js";
-import { button, choice, make, option } from "./dom.js";
+import { button, choice, direction, isolate, make, option } from "./dom.js";
 import { LatestRequest } from "./latest_request.js";
 import { splitLines } from "./split_lines.js";
 import { AttentionMatrix } from "./attention_matrix.js";
@@ -156,13 +156,16 @@ export class StepView {
     this.slider.setAttribute("aria-valuetext", `${number + 1}: ${step.token}`);
     this.back.toggleAttribute("disabled", number === 0);
     this.forth.toggleAttribute("disabled", number === last);
-    this.count.textContent = `Step ${number + 1} of ${last + 1}: ${step.token}`;
+    this.count.textContent = `Step ${number + 1} of ${last + 1}: ${isolate(step.token)}`;
+    const { source, target } = this.asked ?? { source: "", target: "" };
+    this.written.lang = target;
+    this.written.dir = direction(trace.steps.map(({ token }) => token));
     this.written.replaceChildren(...tokens(trace.steps, number));
     const plain = step.weights
       ? []
       : [make("p", { class: "hint" }, `${trace.model} has no attention: each token is written from its state alone.`)];
-    this.place.replaceChildren(...plain, drawStages({ trace, number }), key(step));
-    this.rest.replaceChildren(heads(trace, step), drawBeamTable(step));
+    this.place.replaceChildren(...plain, drawStages({ trace, number, source, target }), key(step));
+    this.rest.replaceChildren(heads(trace, step, source), drawBeamTable(step));
   }
 
   /** Arrow keys, wherever they mean nothing else. @param {KeyboardEvent} event */
@@ -201,8 +204,9 @@ function key(step) {
  * Every head's look, where there are heads.
  * @param {import("./api.js").Trace} trace
  * @param {import("./api.js").Step} step
+ * @param {string} source language
  */
-function heads(trace, step) {
+function heads(trace, step, source) {
   const names = Object.keys(step.heads);
   if (!names.length) return "";
   const drawn = {
@@ -210,6 +214,7 @@ function heads(trace, step) {
     corner: "Head",
     rows: names,
     columns: trace.source,
+    source,
     weights: names.map((name) => step.heads[name]),
   };
   const matrix = new AttentionMatrix(drawn, (row, column) => matrix.mark(row, column));

@@ -168,7 +168,7 @@ export class TranslateView {
     this.output.textContent = made.translatedText;
     this.#detected(made.detectedLanguage);
     const others = made.alternatives ?? [];
-    byId("alternatives").replaceChildren(...others.map((text) => make("li", {}, text)));
+    byId("alternatives").replaceChildren(...others.map((text) => make("li", { dir: "auto", lang: asked.target }, text)));
     byId("others").hidden = !others.length;
     this.#dress();
     this.made({ asked, made });

@@ -1,8 +1,9 @@
 /** A sentence as a line of words that can be pointed at and shaded. */
 
-import { make, shade } from "./dom.js";
+import { direction, make, shade } from "./dom.js";
 import { isVisible } from "./attention_weights.js";
 
+const UNSPACED = /[\p{Script=Han}\p{Script=Hira}\p{Script=Kana}\p{Script=Thai}\p{Script=Laoo}\p{Script=Khmr}\p{Script=Mymr}]/u;
 const MOVES = { ArrowRight: 1, ArrowLeft: -1 };
 
 export class WordLine {
@@ -43,7 +44,8 @@ export class WordLine {
     const index = this.words.length;
     const word = make("button", { type: "button", class: "word", tabindex: index ? -1 : 0, "data-index": index }, text);
     this.words.push(word);
-    this.line.append(word, " ");
+    this.line.append(word, UNSPACED.test(text) ? "" : " ");
+    this.line.dir = direction(this.words.map(({ textContent }) => textContent ?? ""));
   }
 
   /**
@@ -102,7 +104,7 @@ export class WordLine {
   #move(event, index) {
     if (index === null) return;
     const ends = { Home: 0, End: this.words.length - 1 }[event.key];
-    const next = ends ?? (event.key in MOVES ? index + MOVES[event.key] : null);
+    const next = ends ?? (event.key in MOVES ? index + MOVES[event.key] * (this.line.dir === "rtl" ? -1 : 1) : null);
     if (event.key === "ArrowUp" || event.key === "ArrowDown") this.crossed(index);
     else if (next !== null) this.focus(Math.min(this.words.length - 1, Math.max(0, next)));
     else return;
