@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from regard.data.languages import is_right_to_left
 from regard.evaluate.translation_metrics import LengthGroup, bleu_by_length, choose_selection_metric
 from regard.models.hypothesis import Floats
 from regard.paths import read_package_yaml
@@ -100,8 +101,9 @@ def write_translation_page(
     run: Run, results: Mapping[str, Any], samples: Sequence[ReportSample], groups: Sequence[LengthGroup] = ()
 ) -> Path:
     """Write the report of a translation model, `groups` being BLEU by sentence length; return its path."""
-    charts = format_length_chart(groups)
-    return _write_html(run, format_run_page(run, results, map(format_sample, samples), CAPTIONS["heatmap"], charts))
+    charts, data = format_length_chart(groups), run.read_config()["data"]
+    parts = [format_sample(sample, data.get("source"), data.get("target")) for sample in samples]
+    return _write_html(run, format_run_page(run, results, parts, CAPTIONS["heatmap"], charts))
 
 
 def _write_html(run: Run, html: str) -> Path:
@@ -128,7 +130,7 @@ def load_macros(package: str = "regard.report", template: str = "report.html.j2"
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    environment.filters.update(number=_format_table_value, short=_format_tick)
+    environment.filters.update(number=_format_table_value, short=_format_tick, direction=_find_direction)
     return environment.from_string(_read_resource(package, template)).module
 
 
@@ -148,6 +150,10 @@ def _format_table_value(value: Any) -> str:
 def _format_tick(value: float) -> str:
     """Return a number in a few characters: 0.0012, 41.3, 18.2k."""
     return f"{value / 1000:.3g}k" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _find_direction(words: Iterable[str]) -> str:
+    return "rtl" if is_right_to_left("".join(words)) else "ltr"
 
 
 class ReportSample(NamedTuple):
@@ -288,12 +294,13 @@ def format_series(series: Sequence[PredictedSeries]) -> Markup:
     return _render("series", panels)
 
 
-def format_sample(sample: ReportSample) -> Markup:
+def format_sample(sample: ReportSample, source_language: str | None = None, language: str | None = None) -> Markup:
     """Return one translation with its attention heat map, and those of all heads if there are several."""
+    languages = {"source": source_language, "reference": language, "translation": language}
     translation = sample.translation
     lines = {"source": translation.source, "reference": sample.reference, "translation": translation.text}
     source, target = translation.source_tokens, translation.tokens
-    return _render("translation", lines, source, target, translation.attention, sample.heads)
+    return _render("translation", lines, source, target, translation.attention, sample.heads, languages)
 
 
 def format_prediction(example: DevExample, prediction: Prediction) -> Markup:

@@ -281,3 +281,17 @@ def test_attention_heads_are_in_a_collapsed_section() -> None:
     assert "<details>" not in plain
     assert "<h3>layer 1, head 2</h3>" in several
     assert several.count("<table class=attention>") == 2
+
+
+def test_report_of_arabic_and_japanese_has_their_directions_and_languages() -> None:
+    weights = np.full((2, 3), 0.3, dtype=np.float32)
+    made = Translation("بيت صغير", "小さな家", 0.0, ["小さな", "家"], ["بيت", "صغير", "</s>"], weights)
+    page = ParsedPage(format_sample(ReportSample(made, "家"), "ar", "ja"))
+    assert [box["dir"] for box in page.all("div")] == ["rtl"], "columns run from right to left"
+    assert [cell.get("lang") for cell in page.all("td") if cell.get("dir") == "auto"] == ["ar", "ja", "ja"]
+    assert [row.get("lang") for row in page.all("tr") if "lang" in row] == ["ar"]
+    assert [cell.get("lang") for cell in page.all("th") if "lang" in cell] == ["ja", "ja"]
+    back = Translation("小さな家", "بيت", 0.0, ["بيت", "</s>"], ["小さな", "家", "</s>"], weights)
+    unnamed = ParsedPage(format_sample(ReportSample(back, "بيت")))
+    assert [box["dir"] for box in unnamed.all("div")] == ["ltr"]
+    assert not [attributes for _, attributes in unnamed.tags if "lang" in attributes]
