@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -32,6 +33,8 @@ def align(
     gold_first: int | None = None,
     source: str | None = None,
     target: str | None = None,
+    units: Literal["words", "subwords", "characters"] = "words",
+    presegmented: bool = False,
     choose_head: bool = False,
     as_json: bool = False,
 ) -> None:
@@ -40,16 +43,20 @@ def align(
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
     from regard.evaluate.alignment_error_rate import compute_alignment_score, grow_diag_final_and, read_gold_alignments
+    from regard.tokenizers.alignment_units import WORDS, check_units
     from regard.translate import load
 
     restore_default_sigpipe()
     folders, files = split_runs(paths)
     corpus = load_pairs(folders, files, source, target)
-    gold_alignments = read_gold_alignments(gold, corpus, gold_first) if gold else None
+    check_units(units, presegmented)
+    if units != WORDS and (gold or choose_head):
+        raise UserError(f"--units {units} cannot be combined with --gold or --choose-head, which are about words")
+    gold_alignments = read_gold_alignments(gold, corpus, gold_first, presegmented) if gold else None
     if choose_head:
         if len(folders) > 1 or as_json or symmetrize:
             raise UserError("--choose-head is for one run and cannot be combined with --json or --symmetrize")
-        _save_best_alignment_head(folders[0], corpus, gold_alignments)
+        _save_best_alignment_head(folders[0], corpus, gold_alignments, presegmented)
         return
     if symmetrize:
         languages, opposite = read_languages(folders[0]), read_languages(symmetrize)
@@ -59,11 +66,14 @@ def align(
                 f"{languages[0]} to {languages[1]}, {symmetrize} {opposite[0]} to {opposite[1]}"
             )
     translator, backward = load(*folders), load(symmetrize) if symmetrize else None
+    align_pair = partial(translator.align_scored_pair, units=units, presegmented=presegmented)
     all_links = []
     for chunk in iterate_chunks(corpus, PAIRS_PER_CHUNK):
-        scored_pairs = translator.score_pairs(chunk)
-        alignments = list(map(translator.align_scored_pair, chunk, scored_pairs))
-        opposite_alignments = backward.align([(pair.target, pair.source) for pair in chunk]) if backward else alignments
+        scored_pairs = translator.score_pairs(chunk, presegmented)
+        alignments = list(map(align_pair, chunk, scored_pairs))
+        opposite_alignments = alignments
+        if backward:
+            opposite_alignments = backward.align([(right, left) for left, right in chunk], units, presegmented)
         for scored, alignment, opposite_alignment in zip(scored_pairs, alignments, opposite_alignments, strict=True):
             if alignment is None or opposite_alignment is None:
                 raise UserError(f"{folders[0] if alignment is None else symmetrize} has no attention to align with")
@@ -73,7 +83,7 @@ def align(
             if gold_alignments is not None:
                 all_links.append(links)
             score = round(scored.hypothesis.log_prob, 6)
-            document = {**make_alignment_dict(alignment), "pairs": sorted(links), "score": score}
+            document = {**make_alignment_dict(alignment, units), "pairs": sorted(links), "score": score}
             sys.stdout.write((format_json(document) if as_json else format_pharaoh(links)) + "\n")
         sys.stdout.flush()
     if gold_alignments is not None:
@@ -81,12 +91,14 @@ def align(
         log_message(f"aer {rates.aer:.4f}, precision {rates.precision:.4f}, recall {rates.recall:.4f}")
 
 
-def _save_best_alignment_head(folder: Path, corpus: Sequence[Pair], gold: Sequence[GoldAlignment] | None) -> None:
+def _save_best_alignment_head(
+    folder: Path, corpus: Sequence[Pair], gold: Sequence[GoldAlignment] | None, presegmented: bool
+) -> None:
     """Rank every layer and head, and write the best one to the run's config."""
     from regard.translate import load
     from regard.translate.inspection import rank_alignment_heads
 
-    ranked, run = rank_alignment_heads(load(folder), corpus, gold), Run(folder)
+    ranked, run = rank_alignment_heads(load(folder), corpus, gold, presegmented), Run(folder)
     for alignment_head, mutual, aer in ranked:
         head = "mean of heads" if alignment_head.head is None else f"head {alignment_head.head + 1}"
         step = ", next step" if alignment_head.shifted else ""

@@ -150,10 +150,17 @@ def make_translation_dict(translation: Translation) -> dict[str, Any]:
     }
 
 
-def make_alignment_dict(alignment: Alignment) -> dict[str, Any]:
+def make_alignment_dict(alignment: Alignment, units: str = "words") -> dict[str, Any]:
     """Return an alignment as a JSON object."""
-    soft = [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()]
-    return {"source": alignment.source, "target": alignment.target, "pairs": alignment.pairs, "soft": soft}
+    return {
+        "units": units,
+        "source": alignment.source,
+        "target": alignment.target,
+        "source_offsets": alignment.source_spans,
+        "target_offsets": alignment.target_spans,
+        "pairs": alignment.pairs,
+        "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
+    }
 
 
 BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"  # of UTF-8 and UTF-16

@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from regard.console import make_progress_bar
 from regard.data.dataset import DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
 from regard.data.readers.dispatch import iterate_pairs
@@ -26,6 +28,7 @@ from regard.data.readers.text import Link, Pair
 from regard.data.split import CorpusSplit, DataSettings, TrainingCorpus, cache_data, list_corpora
 from regard.errors import UserError
 from regard.paths import CACHE_MANIFEST, compute_sha256
+from regard.tokenizers.alignment_units import find_units_of_text
 from regard.tokenizers.sentence_splitter import find_sentencex_version, split_sentences
 from regard.tokenizers.tokenizer import (
     TextSettings,
@@ -88,15 +91,13 @@ class PairEncoder:
 
     def _make_token_links(self, pair: Pair, links: AbstractSet[Link], tagged: bool) -> list[int]:
         """Convert links between words to links between all their tokens: source token, target token, and so on."""
-        _, source_word_ids = self.tokenizers.source.encode_with_word_ids(pair.source)
-        _, target_word_ids = self.tokenizers.target.encode_with_word_ids(pair.target)
-        return [
-            token
-            for source_token, source_word in enumerate(source_word_ids)
-            for target_token, target_word in enumerate(target_word_ids)
-            if (source_word, target_word) in links
-            for token in (source_token + tagged, target_token)
-        ]
+        source = find_units_of_text(self.tokenizers.source, pair.source)
+        target = find_units_of_text(self.tokenizers.target, pair.target)
+        is_linked = np.zeros((len(source.words), len(target.words)), dtype=np.float32)
+        is_linked[tuple(np.array(sorted(links), dtype=int).reshape(-1, 2).T)] = 1
+        weights = source.make_weights(len(source.subwords)) @ is_linked @ target.make_weights(len(target.subwords)).T
+        token_links = np.argwhere(weights).tolist()
+        return [token for left, right in token_links for token in (left + tagged, right)]
 
 
 def encode_in_parallel(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from regard.data.readers.text import Link, iterate_lines
 from regard.errors import UserError
+from regard.tokenizers.word_segmentation import split_words
 
 
 class GoldAlignment(NamedTuple):
@@ -60,13 +61,14 @@ _POSSIBLE_KINDS = ("?", "p", "P")
 
 
 def read_gold_alignments(
-    path: Path, pairs: Sequence[tuple[str, str]], first_index: int | None = None
+    path: Path, pairs: Sequence[tuple[str, str]], first_index: int | None = None, presegmented: bool = False
 ) -> list[GoldAlignment]:
     """Read the gold alignment of each sentence pair, and check it against the pair's words.
 
     Pharaoh: one line for each pair, `0-1` for a sure link and `0?1` or `0p1` for a possible one. NAACL: one line for
     each link with the numbers of pair (from 1), source word and target word, then S or P. `first_index` is the number
-    of the first word, by default 0 for Pharaoh and 1 for NAACL.
+    of the first word, by default 0 for Pharaoh and 1 for NAACL. The words of `presegmented` texts are those between
+    spaces also in scripts that have none.
     """
     lines = list(map(str.strip, iterate_lines(path)))
     is_naacl = _NAACL_LINK.fullmatch(next(filter(None, lines), "")) is not None
@@ -90,7 +92,7 @@ def read_gold_alignments(
             if not 0 <= pair_index < len(pairs):
                 raise UserError(f"{where}: there is no pair {pair_index + 1}; there are {len(pairs)}, counted from 1")
             link = int(match["source"]) - first_index, int(match["target"]) - first_index
-            num_words = [len(side.split()) for side in pairs[pair_index]]
+            num_words = [len(side.split() if presegmented else split_words(side)) for side in pairs[pair_index]]
             if not all(0 <= index < count for index, count in zip(link, num_words, strict=True)):
                 raise UserError(
                     f"{where}: link {link[0] + first_index}-{link[1] + first_index} runs past the sentences, which "

@@ -226,6 +226,10 @@ class SentencePieceTokenizer(Tokenizer):
         piece = str(self.processor.id_to_piece(id))
         return bytes([int(piece[3:5], 16)]) if self.processor.is_byte(id) else piece.replace(_WORD_START, " ").encode()
 
+    def measure_tokens(self, ids: Sequence[int]) -> list[int]:
+        """Return the number of UTF-8 bytes, without spaces, that each id adds to a text."""
+        return [len(self._decode_piece(id).strip(b" ")) for id in ids]
+
     def find_word_boundary_ids(self) -> frozenset[int]:
         """Return the ids that end the previous word: EOS, and pieces that begin with a space or a punctuation mark."""
         boundaries = {

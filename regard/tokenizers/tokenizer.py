@@ -90,6 +90,10 @@ class Tokenizer(Protocol):
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the token of each id, as plots and tables show it."""
 
+    def measure_tokens(self, ids: Sequence[int]) -> list[int]:
+        """Return the number of UTF-8 bytes, without spaces, that each id adds to a text."""
+        return [len(token.encode()) for token in self.convert_ids_to_tokens(ids)]
+
     def find_word_boundary_ids(self) -> frozenset[int] | None:
         """Return the ids that cannot continue a word, one of which follows each whole word; None if no id can."""
         return None

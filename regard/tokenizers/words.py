@@ -207,6 +207,10 @@ class WordTokenizer(Tokenizer):
             word_ids.append(max(word_id, 0))
         return word_ids
 
+    def measure_tokens(self, ids: Sequence[int]) -> list[int]:
+        """Return the number of UTF-8 bytes, without spaces, that each id adds to a text."""
+        return [0 if self._is_silent(id) else len(self.spacing[id].text.encode()) for id in ids]
+
     def _is_silent(self, id: int) -> bool:
         """Return True if an id adds no text."""
         return id in (PAD, BOS, EOS) or self.is_tag(id)

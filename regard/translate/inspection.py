@@ -109,11 +109,15 @@ def choose_alignment_head(
 
 
 def rank_alignment_heads(
-    translator: Translator, pairs: Sequence[tuple[str, str]], gold: Sequence[GoldAlignment] | None = None
+    translator: Translator,
+    pairs: Sequence[tuple[str, str]],
+    gold: Sequence[GoldAlignment] | None = None,
+    presegmented: bool = False,
 ) -> list[HeadScore]:
     """Return all alignment heads of the model, the best first, and set the best one in the model.
 
     Without gold alignments the best head has the most mutual links: two words that attend most to each other.
+    `presegmented` as in `Translator.align`.
     """
     decoder = _get_single_model(translator).decoder
     heads = [head._replace(shifted=shifted) for head in decoder.alignment_heads() for shifted in (False, True)]
@@ -121,9 +125,9 @@ def rank_alignment_heads(
         raise UserError("this model has a single attention over the source, so there is no alignment head to choose")
     words, mutual = 0, [0] * len(heads)
     links: list[list[set[Link]]] = [[set() for _ in pairs] for _ in heads]
-    sizes = [max(map(len, translator.encode_pair(*pair))) + 1 for pair in pairs]
+    sizes = [max(map(len, translator.encode_pair(*pair, presegmented))) + 1 for pair in pairs]
     for rows in split_by_length(sizes, ALL_HEADS_BATCH_TOKENS):
-        alignments_of_rows = _align_by_every_head(translator, [pairs[row] for row in rows])
+        alignments_of_rows = _align_by_every_head(translator, [pairs[row] for row in rows], presegmented)
         for row, alignments in zip(rows.tolist(), alignments_of_rows, strict=True):
             words += sum(alignments[0].soft.shape)
             for index, alignment in enumerate(alignments):
@@ -138,13 +142,15 @@ def rank_alignment_heads(
     return scores
 
 
-def _align_by_every_head(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[list[Alignment]]:
+def _align_by_every_head(
+    translator: Translator, pairs: Sequence[tuple[str, str]], presegmented: bool
+) -> list[list[Alignment]]:
     """Return the alignments of each pair by every head, both at a token's own step and at the next one."""
-    ids = [translator.encode_pair(*pair) for pair in pairs]
+    ids = [translator.encode_pair(*pair, presegmented) for pair in pairs]
     attentions = _compute_all_attentions(translator, ids)
     alignments = []
     for row, (pair, (source, target)) in enumerate(zip(pairs, ids, strict=True)):
-        tokenized = translator.tokenize_pair(pair)
+        tokenized = translator.tokenize_pair(pair, presegmented=presegmented)
         of_pair = (attention[row, : len(target), : len(source) + 1] for attention in attentions)
         shifted_or_not = chain.from_iterable((attention, shift_to_next_step(attention)) for attention in of_pair)
         alignments.append([align_words(attention, *tokenized) for attention in shifted_or_not])

@@ -85,7 +85,10 @@ class MarkupText(ProtectedText):
             for rank, other in enumerate(whole.alternatives, 1)
         ]
         text = self.restore_rank(translations, 0)
-        return dataclasses.replace(whole, source=self.text, text=text, alternatives=others, unaligned_tags=unaligned)
+        alignment = whole.alignment and whole.alignment._replace(source_spans=(), target_spans=())
+        return dataclasses.replace(
+            whole, source=self.text, text=text, alignment=alignment, alternatives=others, unaligned_tags=unaligned
+        )
 
     def restore_rank(self, translations: Sequence[Translation], rank: int) -> str:
         """Restore the text of one n-best rank; a block with fewer alternatives uses its last one."""

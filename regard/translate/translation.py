@@ -19,12 +19,12 @@ import torch
 from regard.data.readers.text import Link
 from regard.models.hypothesis import Floats
 from regard.search.constraints import Phrase
-from regard.tokenizers.word_segmentation import needs_space
+from regard.tokenizers.alignment_units import TokenizedWords
+from regard.tokenizers.word_segmentation import Span, find_word_spans, needs_space, split_words
 
 LINE_BREAK = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 CLAUSE_BREAK = re.compile(r"(?<=[,;:–—])\s+|(?<=[、，；：])")
 WORD_BREAK = re.compile(r"\s+")
-WORD = re.compile(r"\S+")
 # The reversed end of a Chinese or Japanese text, with punctuation of any script.
 _CJK_END = re.compile(r"\W*?[\u2e80-\u3130\u3190-\u9fff\uf900-\ufaff\uff01-\uff9f\U0001b000-\U0003ffff]")
 
@@ -140,9 +140,9 @@ def keep_untranslated(segments: Sequence[Segment], translations: Sequence[Transl
 
 
 def _copy_source(source: str, translation: Translation) -> Translation:
-    words = source.split()
+    words, spans = split_words(source), find_word_spans(source)
     identity = np.eye(len(words), dtype=np.float32)
-    alignment = Alignment(words, words, identity, [(number, number) for number in range(len(words))])
+    alignment = Alignment(words, words, identity, [(number, number) for number in range(len(words))], spans, spans)
     return replace(translation, text=source, alignment=alignment, untranslated=1)
 
 
@@ -202,7 +202,8 @@ def _join_alignments(
     """Join the word alignments of all segments; None if a segment with words has none."""
     if any(translation.alignment is None for _, _, translation in parts if translation.tokens):
         return None
-    source_ends, target_ends = ([word.end() for word in WORD.finditer(text)] for text in (source, target))
+    source_spans, target_spans = find_word_spans(source), find_word_spans(target)
+    source_ends, target_ends = ([end for _, end in spans] for spans in (source_spans, target_spans))
     soft = np.zeros((len(target_ends), len(source_ends)), dtype=np.float32)
     pairs: set[Link] = set()
     source_offset = target_offset = 0
@@ -210,38 +211,36 @@ def _join_alignments(
         source_offset += len(segment.before)
         target_offset += len(joined.before)
         if translation.alignment is not None:
-            # The words that contain these offsets or follow them: a segment may begin inside a word.
-            left, right = bisect_right(source_ends, source_offset), bisect_right(target_ends, target_offset)
-            rows, columns = translation.alignment.soft.shape
-            soft[right : right + rows, left : left + columns] += translation.alignment.soft
-            pairs.update((left + word, right + target_word) for word, target_word in translation.alignment.pairs)
+            # The words that contain those of the segment, which may begin inside a word.
+            columns = [bisect_right(source_ends, source_offset + start) for start, _ in find_word_spans(segment.text)]
+            rows = [bisect_right(target_ends, target_offset + start) for start, _ in find_word_spans(translation.text)]
+            np.add.at(soft, np.ix_(rows, columns), translation.alignment.soft)
+            pairs.update((columns[word], rows[target_word]) for word, target_word in translation.alignment.pairs)
         source_offset += len(segment.text + segment.after)
         target_offset += len(joined.text + joined.after)
-    return Alignment(source.split(), target.split(), soft, sorted(pairs))
+    words = [source[start:end] for start, end in source_spans], [target[start:end] for start, end in target_spans]
+    return Alignment(*words, soft, sorted(pairs), source_spans, target_spans)
 
 
 class Alignment(NamedTuple):
-    """Soft and hard alignment of target words with source words; words are separated by white space."""
+    """Soft and hard alignment of target words with source words, or of subwords or characters."""
 
     source: list[str]
     target: list[str]
     soft: Floats  # target words × source words; the rest of a row, up to 1, is attention to the source's EOS
     pairs: list[Link]  # (source word, target word): for each target word the source word that it attends to most
+    source_spans: Sequence[Span] = ()  # the characters of each word in the texts
+    target_spans: Sequence[Span] = ()
 
-    def replace_target_words(self, target: Sequence[str]) -> Alignment:
-        """Return a copy with other target words; a text of several words repeats its row for each."""
-        counts = [len(text.split()) for text in target]
-        rows = np.repeat(np.arange(len(target)), counts)
-        soft = self.soft[rows]
-        return Alignment(self.source, " ".join(target).split(), soft, find_argmax_links(soft))
-
-
-class TokenizedWords(NamedTuple):
-    """The words of a text, the index of the word of each token, and the text of each token."""
-
-    words: list[str]
-    word_ids: Sequence[int]
-    subwords: Sequence[str] = ()  # empty: punctuation tokens count as well
+    def replace_target_words(self, target: Sequence[str], text: str) -> Alignment:
+        """Return a copy with other target words, which make up `text`; several words for one repeat its row."""
+        ends, position = list[int](), 0
+        for word in target:
+            position = text.index(word, position) + len(word)
+            ends.append(position)
+        spans = find_word_spans(text)
+        soft = self.soft[[bisect_right(ends, start) for start, _ in spans]]
+        return self._replace(target=split_words(text), soft=soft, pairs=find_argmax_links(soft), target_spans=spans)
 
 
 def shift_to_next_step(attention: Floats) -> Floats:
@@ -258,18 +257,18 @@ def align_words(attention: Floats, source: TokenizedWords, target: TokenizedWord
     """
     shape = len(target.words), len(source.words)
     if not all(shape):
-        return Alignment(source.words, target.words, np.zeros(shape, dtype=np.float32), [])
-    columns = np.zeros((attention.shape[1], shape[1]), dtype=np.float32)
-    columns[np.arange(len(source.word_ids)), source.word_ids] = 1
-    rows = np.zeros((shape[0], attention.shape[0]), dtype=np.float32)
-    rows[target.word_ids, np.arange(len(target.word_ids))] = 1
+        soft, spans = np.zeros(shape, dtype=np.float32), (source.spans, target.spans)
+        return Alignment(source.words, target.words, soft, [], *spans)
+    columns = source.make_weights(attention.shape[1])
+    rows = np.ascontiguousarray(target.make_weights(attention.shape[0]).T)
     has_letters = np.ones(attention.shape[0], dtype=np.float32)
     has_letters[: len(target.subwords)] = [any(map(str.isalnum, subword)) for subword in target.subwords]
     core = rows * has_letters
     rows = np.where(core.sum(1, keepdims=True) > 0, core, rows)
-    rows /= np.maximum(rows.sum(1, keepdims=True), np.float32(1))
+    sums = rows.sum(1, keepdims=True)
+    rows /= np.where(sums > 0, sums, np.float32(1))
     soft = (rows @ attention @ columns).astype(np.float32)
-    return Alignment(source.words, target.words, soft, find_argmax_links(soft))
+    return Alignment(source.words, target.words, soft, find_argmax_links(soft), source.spans, target.spans)
 
 
 def find_argmax_links(soft: Floats) -> list[Link]:

@@ -22,8 +22,17 @@ from regard.runs import Run, choose_inference_device
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets
 from regard.search.scoring import ScoredTarget
 from regard.special_tokens import EOS
+from regard.tokenizers.alignment_units import (
+    WORDS,
+    TokenizedWords,
+    check_units,
+    find_presegmented_words,
+    find_units,
+    find_units_of_text,
+)
 from regard.tokenizers.sentence_splitter import split_sentences
 from regard.tokenizers.tokenizer import Tokenizers, check_unicode
+from regard.tokenizers.word_segmentation import join_words
 from regard.translate.backends import TORCH, base, check_engine_options
 from regard.translate.backends.exports import LoadedRun, list_tokens
 from regard.translate.options import (
@@ -38,7 +47,6 @@ from regard.translate.translation import (
     Alignment,
     EncodedSegment,
     Segment,
-    TokenizedWords,
     Translation,
     align_words,
     shift_to_next_step,
@@ -206,18 +214,19 @@ class Translator:
         """Convert a hypothesis to text, with its alignment and replaced unknown words."""
         target, text, attention = self.tokenizers.target, encoded.segment.text, hypothesis.attention
         ids = [id for id in hypothesis.tokens if id != EOS]
-        written, source = target.decode(ids), text.split()
-        alignment = None
-        if attention is not None and (options.alignments or options.tags):
-            words = TokenizedWords(written.split(), target.find_word_ids(ids), target.convert_ids_to_tokens(ids))
-            alignment = align_words(attention, TokenizedWords(source, encoded.word_ids), words)
+        written, alignment = target.decode(ids), None
+        if attention is not None and (options.alignments or options.tags or options.replace_unknown):
+            source = find_units(self.tokenizers.source, text, encoded.ids, encoded.word_ids)
+            alignment = align_words(attention, source, find_units(target, written, ids, target.find_word_ids(ids)))
         if options.replace_unknown:
             if attention is None:
                 raise UserError("this model has no attention, so it cannot replace <unk> by source words")
-            source_of_tokens = [source[word] for word in encoded.word_ids]
+            source_of_tokens = [source.words[word] for word in source.make_weights(len(encoded.ids)).argmax(1)]
             replacements = find_unknown_replacements(ids, attention, source_of_tokens, options.dictionary)
             written = replace_unknown([written], replacements)[0]
-            alignment = alignment and alignment.replace_target_words(replace_unknown(alignment.target, replacements))
+            if alignment is not None:
+                words = replace_unknown(alignment.target, replacements)
+                alignment = alignment.replace_target_words(words, written)
         return Translation(
             source=text,
             text=written,
@@ -229,13 +238,15 @@ class Translator:
             ended=hypothesis.tokens[-1] == EOS,
         )
 
-    def encode_pair(self, source: str, target: str) -> tuple[list[int], list[int]]:
-        """Return the ids of source and target; the target ends in EOS."""
+    def encode_pair(self, source: str, target: str, presegmented: bool = False) -> tuple[list[int], list[int]]:
+        """Return the ids of source and target; the target ends in EOS. `presegmented` as in `align`."""
+        if presegmented:
+            source, target = join_words(source.split()), join_words(target.split())
         return self.tokenizers.source.encode(source), [*self.tokenizers.target.encode(target), EOS]
 
-    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[ScoredTarget]:
-        """Score given targets by forced decoding; each pair is one segment."""
-        encoded = [self.encode_pair(*pair) for pair in pairs]
+    def score_pairs(self, pairs: Sequence[tuple[str, str]], presegmented: bool = False) -> list[ScoredTarget]:
+        """Score given targets by forced decoding; each pair is one segment. `presegmented` as in `align`."""
+        encoded = [self.encode_pair(*pair, presegmented) for pair in pairs]
         batches = base.split_by_length(
             [max(len(source) + 1, len(target)) for source, target in encoded], base.BATCH_TOKENS
         )
@@ -260,21 +271,37 @@ class Translator:
             trimmed.append(hypothesis._replace(attention=attention))
         return trimmed
 
-    def align(self, pairs: Sequence[tuple[str, str]]) -> list[Alignment | None]:
-        """Align each pair of texts by forced decoding; None if the model has no attention."""
-        return list(map(self.align_scored_pair, pairs, self.score_pairs(pairs)))
+    def align(
+        self, pairs: Sequence[tuple[str, str]], units: str = WORDS, presegmented: bool = False
+    ) -> list[Alignment | None]:
+        """Align each pair of texts by forced decoding; None if the model has no attention.
 
-    def align_scored_pair(self, pair: tuple[str, str], scored: ScoredTarget) -> Alignment | None:
-        """Return the alignment of a scored pair."""
+        Args:
+            pairs: Texts.
+            units: What is aligned, one of `regard.tokenizers.alignment_units.UNITS`.
+            presegmented: The words of the texts are those between spaces also in scripts that have none. The model
+                reads them joined as these scripts are written.
+        """
+        check_units(units, presegmented)
+        scored = self.score_pairs(pairs, presegmented)
+        return [
+            self.align_scored_pair(pair, target, units, presegmented)
+            for pair, target in zip(pairs, scored, strict=True)
+        ]
+
+    def align_scored_pair(
+        self, pair: tuple[str, str], scored: ScoredTarget, units: str = WORDS, presegmented: bool = False
+    ) -> Alignment | None:
+        """Return the alignment of a scored pair; see `align`."""
         attention = scored.hypothesis.attention
-        return None if attention is None else align_words(attention, *self.tokenize_pair(pair))
+        return None if attention is None else align_words(attention, *self.tokenize_pair(pair, units, presegmented))
 
-    def tokenize_pair(self, pair: tuple[str, str]) -> tuple[TokenizedWords, TokenizedWords]:
-        """Return words and tokens of both texts."""
-        source, target = pair
-        source_words = TokenizedWords(source.split(), self.tokenizers.source.encode_with_word_ids(source)[1])
-        ids, word_ids = self.tokenizers.target.encode_with_word_ids(target)
-        return source_words, TokenizedWords(target.split(), word_ids, self.tokenizers.target.convert_ids_to_tokens(ids))
+    def tokenize_pair(
+        self, pair: tuple[str, str], units: str = WORDS, presegmented: bool = False
+    ) -> tuple[TokenizedWords, TokenizedWords]:
+        """Return the units of both texts with their tokens; see `align`."""
+        divide = find_presegmented_words if presegmented else partial(find_units_of_text, units=units)
+        return divide(self.tokenizers.source, pair[0]), divide(self.tokenizers.target, pair[1])
 
 
 def load(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from regard.tokenizers import sentence_splitter
 from regard.tokenizers.sentence_splitter import split_sentences
+from regard.tokenizers.word_segmentation import find_word_spans, has_unspaced_script, split_words
 from regard.translate.protected_spans import protect_markup
 from regard.translate.translation import Alignment, Segment, Translation, join_segments, split_into_segments
 
@@ -93,12 +94,13 @@ def translate_to_upper_case(text: str, score: float) -> Translation:
     """Return a translation in upper case, with each word aligned to itself."""
     if not text:
         return Translation(text, text)
-    count = len(text.split())
-    links = [(number, number) for number in range(count)]
-    soft = np.eye(count, dtype=np.float32)
-    alignment = Alignment(text.split(), text.upper().split(), soft, links)
-    attention = np.eye(count + 1, dtype=np.float32)
-    tokens = [*text.split(), "</s>"]
+    words = split_words(text)
+    links = [(number, number) for number in range(len(words))]
+    soft = np.eye(len(words), dtype=np.float32)
+    spans = find_word_spans(text), find_word_spans(text.upper())
+    alignment = Alignment(words, split_words(text.upper()), soft, links, *spans)
+    attention = np.eye(len(words) + 1, dtype=np.float32)
+    tokens = [*words, "</s>"]
     return Translation(text, text.upper(), score, tokens, tokens, attention, alignment)
 
 
@@ -112,9 +114,14 @@ def test_joined_translation_has_the_alignment_of_its_segments(text: str, most: i
     if not text.strip():
         return
     assert whole.alignment is not None
-    assert whole.alignment.source == text.split()
-    assert whole.alignment.target == text.upper().split()
-    assert whole.alignment.pairs == [(number, number) for number in range(len(text.split()))]
+    words = split_words(text)
+    assert whole.alignment.source == words
+    assert whole.alignment.target == split_words(text.upper())
+    assert [text[start:end] for start, end in whole.alignment.source_spans] == words
+    assert [whole.text[start:end] for start, end in whole.alignment.target_spans] == whole.alignment.target
+    links = [(number, number) for number in range(len(words))]
+    # Marks that a segment has in one word may be words of their own beside a script without spaces.
+    assert set(whole.alignment.pairs) <= set(links) if has_unspaced_script(text) else whole.alignment.pairs == links
     assert whole.attention is not None
     assert whole.attention.shape == (len(whole.tokens), len(whole.source_tokens))
     assert whole.score == -sum(bool(segment.text) for segment in cut)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.models.hypothesis import Floats
+from regard.tokenizers.alignment_units import TokenizedWords
 from regard.translate.inspection import count_mutual_links
-from regard.translate.translation import TokenizedWords, align_words, find_argmax_links
+from regard.translate.translation import align_words, find_argmax_links
 
 
 @st.composite
@@ -132,7 +133,7 @@ def test_punctuation_joined_to_a_word_does_not_count_for_its_alignment() -> None
 def test_a_respelled_word_that_becomes_several_keeps_its_links() -> None:
     attention = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)
     found = align_words(attention, TokenizedWords(["a", "b"], [0, 1]), TokenizedWords(["<unk>", "y"], [0, 1]))
-    other = found.replace_target_words(["große Welt", "y"])
+    other = found.replace_target_words(["große Welt", "y"], "große Welt y")
     assert other.target == ["große", "Welt", "y"]
     assert other.pairs == [(0, 0), (0, 1), (1, 2)]
     np.testing.assert_allclose(other.soft, [[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])

@@ -25,6 +25,7 @@ from regard.special_tokens import PAD
 from regard.tasks.captioning.backbone import Backbone
 from regard.tasks.captioning.image_files import CaptionExample, ImageFile
 from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor
+from regard.tokenizers.alignment_units import find_units_of_text
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, save_tokenizer
 
 
@@ -185,9 +186,9 @@ def find_grounded_tokens(example: CaptionExample, grid_shape: GridShape, tokeniz
     """Return the tokens of a caption that name grid cells; none if the data do not say it for the model's grid."""
     if example.grounding is None or example.grounding.grid != (grid_shape.rows, grid_shape.columns):
         return {}
-    _, words = tokenizer.encode_with_word_ids(example.caption)
-    cells = example.grounding.cells
-    return {token: cells[word] for token, word in enumerate(words) if word in cells}
+    caption, cells = find_units_of_text(tokenizer, example.caption), example.grounding.cells
+    words_of_tokens = np.argwhere(caption.make_weights(len(caption.subwords))).tolist()
+    return {token: cells[word] for token, word in words_of_tokens if word in cells}
 
 
 def compute_exact_match(captions: Sequence[str], references: Sequence[Sequence[str]], tokenizer: Tokenizer) -> float:

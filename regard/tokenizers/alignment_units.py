@@ -1,0 +1,141 @@
+"""Units that alignments link: the words, subwords or characters of a text, and how much of each token is in each.
+
+In scripts without spaces a token may cross the boundary of two words, and a word may have no token of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.errors import UserError
+from regard.special_tokens import UNK
+from regard.tokenizers.tokenizer import Tokenizer, normalize
+from regard.tokenizers.word_segmentation import (
+    Span,
+    find_word_spans,
+    has_unspaced_script,
+    join_words,
+    split_graphemes,
+)
+
+Floats = npt.NDArray[np.float32]
+
+WORDS, SUBWORDS, CHARACTERS = UNITS = ("words", "subwords", "characters")
+_CHUNK = re.compile(r"\S+")
+
+
+def check_units(units: str, presegmented: bool = False) -> None:
+    """Raise UserError for units that do not exist, or that cannot be read from pre-segmented texts."""
+    if units not in UNITS:
+        raise UserError(f"units must be one of {', '.join(UNITS)}, not {units!r}")
+    if presegmented and units != WORDS:
+        raise UserError(f"pre-segmented texts are aligned by {WORDS}, not by {units}")
+
+
+class TokenizedWords(NamedTuple):
+    """The words (or other units) of a text, and those that each token is part of."""
+
+    words: list[str]
+    word_ids: Sequence[int]  # the word of each token; ignored if there are weights
+    subwords: Sequence[str] = ()  # the text of each token; empty: punctuation tokens count as well
+    spans: Sequence[Span] = ()  # the characters of each word in the text
+    weights: Floats | None = None  # tokens × words: the fraction of a token in each word; None: all of it in one
+
+    def make_weights(self, num_tokens: int) -> Floats:
+        """Return the fraction of each token in each word (tokens, words); tokens behind the text have none."""
+        weights = np.zeros((num_tokens, len(self.words)), dtype=np.float32)
+        if self.weights is None:
+            weights[np.arange(len(self.word_ids)), self.word_ids] = 1
+        else:
+            weights[: len(self.weights)] = self.weights
+        return weights
+
+
+def find_units(
+    tokenizer: Tokenizer, text: str, ids: Sequence[int], chunk_ids: Sequence[int], units: str = WORDS
+) -> TokenizedWords:
+    """Divide a text into units; `chunk_ids` has for each id the index of its part of the text between spaces."""
+    subwords = tokenizer.convert_ids_to_tokens(ids)
+    if units == WORDS and not has_unspaced_script(text):
+        return TokenizedWords(text.split(), chunk_ids, subwords, find_word_spans(text))
+    token_spans = _find_token_spans(tokenizer, text, ids, chunk_ids)
+    if units == SUBWORDS:
+        outer = np.stack((np.floor(token_spans[:, 0]), np.ceil(token_spans[:, 1])), axis=1).astype(int)
+        return TokenizedWords(subwords, range(len(ids)), subwords, list(map(tuple, outer.tolist())))
+    spans = find_word_spans(text) if units == WORDS else _find_character_spans(text)
+    words, weights = [text[start:end] for start, end in spans], _weigh_units(token_spans, spans)
+    return TokenizedWords(words, chunk_ids, subwords, spans, weights)
+
+
+def find_units_of_text(tokenizer: Tokenizer, text: str, units: str = WORDS) -> TokenizedWords:
+    """Encode a text and divide it into units."""
+    return find_units(tokenizer, text, *tokenizer.encode_with_word_ids(text), units)
+
+
+def find_presegmented_words(tokenizer: Tokenizer, text: str) -> TokenizedWords:
+    """Return the words between the spaces of a text, whose tokens are those of the words joined by `join_words`."""
+    words, given_spans = text.split(), [match.span() for match in _CHUNK.finditer(text)]
+    joined = join_words(words)
+    ids, chunk_ids = tokenizer.encode_with_word_ids(joined)
+    subwords = tokenizer.convert_ids_to_tokens(ids)
+    if joined.split() == words:
+        return TokenizedWords(words, chunk_ids, subwords, given_spans)
+    spans, position = list[Span](), 0
+    for word in words:
+        start = joined.index(word, position)
+        position = start + len(word)
+        spans.append((start, position))
+    weights = _weigh_units(_find_token_spans(tokenizer, joined, ids, chunk_ids), spans)
+    return TokenizedWords(words, chunk_ids, subwords, given_spans, weights)
+
+
+def _find_token_spans(
+    tokenizer: Tokenizer, text: str, ids: Sequence[int], chunk_ids: Sequence[int]
+) -> npt.NDArray[np.float64]:
+    """Return the start and end of each token (tokens, 2) in characters, of which a byte piece has a fraction.
+
+    Unknown tokens share what the other tokens of their chunk leave. If another normalization than NFC has changed the
+    length of a chunk, its tokens have their fractions of the normalized length.
+    """
+    sizes, spans = np.array(tokenizer.measure_tokens(ids), dtype=np.float64), np.zeros((len(ids), 2))
+    for index, chunk in enumerate(_CHUNK.finditer(text)):
+        tokens = range(*np.searchsorted(chunk_ids, (index, index + 1)))
+        characters = split_graphemes(chunk[0])
+        offsets = list(accumulate((len(normalize(one, False).encode()) for one in characters), initial=0))
+        unknown = [token for token in tokens if ids[token] == UNK]
+        if unknown:
+            sizes[unknown] = 0
+            sizes[unknown] = max(offsets[-1] - sizes[tokens].sum(), 0) / len(unknown)
+        ends = sizes[tokens].cumsum()
+        if len(ends) and ends[-1]:
+            ends *= offsets[-1] / ends[-1]
+        character_ends = list(accumulate(map(len, characters), initial=chunk.start()))
+        positions = np.interp([0, *ends], offsets, character_ends).round(6)
+        spans[tokens] = np.stack((positions[:-1], positions[1:]), axis=1)
+    return spans
+
+
+def _find_character_spans(text: str) -> list[Span]:
+    """Return the spans of the characters that are not white space; a grapheme cluster is one character."""
+    ends = accumulate(map(len, characters := split_graphemes(text)))
+    return [(end - len(one), end) for one, end in zip(characters, ends, strict=True) if not one.isspace()]
+
+
+def _weigh_units(token_spans: npt.NDArray[np.float64], spans: Sequence[Span]) -> Floats:
+    """Return the fraction of each token in each unit (tokens, units); text between two units counts for the first."""
+    if not spans:
+        return np.zeros((len(token_spans), 0), dtype=np.float32)
+    inner = [float(start) for start, _ in spans[1:]]
+    starts, ends = token_spans[:, :1], token_spans[:, 1:]
+    overlaps = np.minimum(ends, [*inner, np.inf]) - np.maximum(starts, [-np.inf, *inner])
+    without_text = np.flatnonzero(starts[:, 0] == ends[:, 0])
+    sizes = np.where(starts == ends, 1, ends - starts)
+    weights = (overlaps.clip(0) / sizes).astype(np.float32)
+    weights[without_text, np.searchsorted(inner, starts[without_text, 0], side="right")] = 1
+    return weights
