@@ -135,7 +135,8 @@ def test_peak_memory_is_bytes_on_macos_and_unknown_on_windows(monkeypatch: pytes
     cpu = torch.device("cpu")
     linux = measure_peak_memory_mb(cpu)
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert measure_peak_memory_mb(cpu) == pytest.approx(linux / 1000, rel=0.1)
+    for device in (cpu, torch.device("mps")):
+        assert measure_peak_memory_mb(device) == pytest.approx(linux / 1000, rel=0.1)
     monkeypatch.setitem(sys.modules, "resource", None)
     assert math.isnan(measure_peak_memory_mb(cpu))
 

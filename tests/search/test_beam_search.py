@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.combinations import covering_pairs, each_value
 from torch import Tensor
@@ -185,6 +185,12 @@ def test_traced_search_finds_the_same_and_reports_every_beam(name: str, beam: in
     assert best[0].tokens in [one.tokens for one in beams[len(best[0].tokens) - 1]]
     first = sorted(score_target((model,), 0, (token,)) for token in range(VOCABULARY) if token not in (PAD, BOS))
     assert [one.log_prob for one in beams[0]] == pytest.approx(first[::-1][:beam], abs=1e-4)
+
+
+def test_traced_search_without_a_given_beam_finds_the_hypotheses_of_the_default_beam() -> None:
+    inputs = make_model(NAMES[0]), SOURCE[1:2, : LENGTHS[1]], LENGTHS[1:2]
+    (expected,) = search(*inputs, n_best=SearchOptions().beam)
+    assert_same_list(search_with_trace(*inputs)[0], expected)
 
 
 def test_unfinished_hypotheses_are_returned_only_if_none_ended() -> None:
@@ -385,8 +391,9 @@ def test_forced_decoding_scores_like_the_search() -> None:
             others = [score - so_far for score in extended.values()]
             assert log_prob == pytest.approx(others[one.hypothesis.tokens[position]], abs=1e-4)
             assert likeliest == (others.index(max(others)) == one.hypothesis.tokens[position])
-    with pytest.raises(ValueError, match="2 targets for 3 sources"):
-        score_targets(models, SOURCE, LENGTHS, [[EOS]] * 2)
+    for count in (2, 4):
+        with pytest.raises(ValueError, match=f"{count} targets for 3 sources"):
+            score_targets(models, SOURCE, LENGTHS, [[EOS]] * count)
     with pytest.raises(ValueError, match="non-empty"):
         score_targets(models, SOURCE, LENGTHS, [[EOS], [EOS], []])
 
@@ -799,6 +806,7 @@ def test_equal_phrases_need_as_many_separate_occurrences(
 
 
 @given(st.lists(st.sampled_from([A, B]), max_size=3).map(tuple), phrases_ab)
+@example((A, B), [(A,)])  # the prefix contains the phrase, and does not end with it
 def test_shortest_is_the_least_length_with_all_phrases(prefix: tuple[int, ...], wanted: list[tuple[int, ...]]) -> None:
     phrases = [Phrase(tokens) for tokens in wanted]
     lengths = (
@@ -821,6 +829,13 @@ def test_banks_count_ended_phrases_and_the_longest_begun_one() -> None:
     banks = {(): 0, (A,): 1, (A, A): 2, (A, A, B): 2, (A, A, B, B): 4, (A, A, B, A): 6, (A, A, A, A): 5}
     found = {tokens: PhraseProgress.of_tokens(tokens, phrases).find_bank(phrases) for tokens in banks}
     assert found == banks
+
+
+def test_tokens_that_end_a_phrase_are_candidates_only_behind_all_of_its_tokens() -> None:
+    phrases = [Phrase((A, B), frozenset([B])), Phrase((B,))]
+    candidates = {(): [], (A,): [], (A, B): [{B}], (A, B, A): [], (A, B, B): []}
+    found = {tokens: PhraseProgress.of_tokens(tokens, phrases).word_ends(phrases) for tokens in candidates}
+    assert found == candidates
 
 
 def test_unknown_search_option_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.commands import Command
 from support.training import TINY, corpus_files, format_overrides, make_trainer
 from torch import Tensor
 
+from regard.console import make_progress_bar
 from regard.errors import UserError
 from regard.training import Trainer
 from regard.training.train import MAX_RATE, MIN_RATE, LearningRatePoint, suggest_learning_rate, sweep_learning_rates
@@ -54,6 +56,13 @@ def test_rate_search_lowers_the_loss_and_writes_nothing(tmp_path: Path) -> None:
     assert min(one.loss for one in tried) < tried[0].loss
     assert MIN_RATE < suggest_learning_rate(tried) < MAX_RATE
     assert not list(tmp_path.iterdir())
+
+
+def test_progress_bar_of_the_rate_search_counts_its_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = make_progress_bar()
+    monkeypatch.setattr(sys.modules[sweep_learning_rates.__module__], "make_progress_bar", lambda: bar)
+    tried = sweep_learning_rates(make_sgd_trainer(tmp_path), updates=5)
+    assert [(task.completed, task.total) for task in bar.tasks] == [(len(tried), 5)]
 
 
 def test_nan_loss_at_the_first_update_is_a_user_error(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -435,6 +436,25 @@ def test_accumulated_gradients_equal_those_of_one_large_batch(tmp_path: Path) ->
     assert float(loss) == pytest.approx(trainer.model.loss_sum(*together).item(), rel=1e-5)
 
 
+class UnconnectedRank(DistributedContext):
+    """A rank whose sums are those of its own batches."""
+
+    def all_reduce_sum(self, numbers: Sequence[float], group: Any = None) -> list[float]:
+        return list(numbers)
+
+
+def test_ranks_draw_the_dropout_masks_of_one_process_with_all_batches(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, dropout=0.5)
+    gradients = gradients_of(trainer)
+    batches = [trainer.dataset.make_batch(rows, 0) for rows in first_batches(trainer, 6)]
+
+    def sum_losses(rank: int, ranks: int) -> float:
+        gradients.distributed = UnconnectedRank(rank, ranks)
+        return float(gradients.accumulate(batches[rank::ranks], 1, 1)[0])
+
+    assert sum(sum_losses(rank, 3) for rank in range(3)) == pytest.approx(sum_losses(0, 1), rel=1e-6)
+
+
 class LimitedMemory(torch.nn.Module):
     """A layer that runs out of memory for more than `rows` sentences, in its forward or its backward pass."""
 
@@ -509,6 +529,18 @@ def test_nan_updates_are_skipped_and_counted(tmp_path: Path) -> None:
     }
     assert changed == {1: True, 2: True, 3: False, 4: False, 5: True, 6: False, 7: True}
     assert [row["skipped"] for row in trainer.run.read_metrics() if row["kind"] == "train"] == [0, 0, 1, 2, 2, 3, 3, 3]
+
+
+def test_update_whose_gradient_overflows_is_skipped_although_its_loss_is_finite(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, steps=4, log_every=1)
+    next(trainer.model.parameters()).register_hook(  # type: ignore[no-untyped-call]
+        lambda gradient: gradient + (math.inf if trainer.train_state.step + 1 == 3 else 0.0)
+    )
+    assert trainer.fit().skipped == 1
+    rows = {row["step"]: row for row in trainer.run.read_metrics() if row["kind"] == "train"}
+    assert [step for step, row in rows.items() if row["gradient_norm"] is None] == [3], "null is NaN or inf"
+    assert rows[3]["loss"] is not None
+    assert all(weight.isfinite().all() for weight in trainer.model.parameters())
 
 
 def read_strictly(text: str) -> Any:
@@ -823,6 +855,12 @@ def test_ranks_of_torchrun_ignore_repeated_signals(monkeypatch: pytest.MonkeyPat
     assert signals.received_signal == signal.SIGINT
 
 
+def test_training_runs_outside_the_main_thread(tmp_path: Path) -> None:
+    """Python allows signal handlers in the main thread alone."""
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(make_trainer(tmp_path, steps=4).fit).result().step == 4
+
+
 def test_hangup_that_nohup_ignores_does_not_stop_training() -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signals = StopSignals()
@@ -925,11 +963,12 @@ def test_resume_skips_a_metrics_line_that_is_not_json(tmp_path: Path, capsys: py
     make_trainer(tmp_path, steps=4, log_every=1).fit()
     with (tmp_path / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"kind\n')
+    number = len((tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     trainer = make_trainer(tmp_path, steps=6, log_every=1)
     trainer.resume()
     trainer.fit()
     assert [row["step"] for row in trainer.run.read_metrics() if row["kind"] == "train"] == [1, 2, 3, 4, 5, 6]
-    assert "is not readable and is skipped" in capsys.readouterr().err
+    assert f"metrics.jsonl:{number} is not readable and is skipped" in capsys.readouterr().err
 
 
 def test_init_from_refuses_another_kind_vocabulary_or_size(run: Run, corpus: Path, tmp_path: Path) -> None:
