@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from regard.special_tokens import BOS, EOS, PAD
+from regard.tokenizers.tokenizer import Tokenizer
 
 Integers = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
@@ -65,6 +66,11 @@ class RaggedArray:
     def lengths(self) -> Indices:
         """Number of values in each row."""
         return np.diff(self.offsets)
+
+    def apply_bpe_dropout(self, rows: Indices, tokenizer: Tokenizer, dropout: float, seed: int) -> RaggedArray:
+        """Return the sentences at `rows`, segmented again with BPE dropout."""
+        sentences = [self[row].tolist() for row in rows.tolist()]
+        return RaggedArray.from_rows(tokenizer.apply_bpe_dropout(sentences, dropout, seed))
 
     def release_pages(self) -> None:
         """Release the mapped pages that were touched, which would otherwise count as this process's memory."""
@@ -234,10 +240,6 @@ def _make_guide(links: RaggedArray, rows: Indices, target_length: int, source_le
     return weights
 
 
-# Source, target and a seed -> source and target, segmented differently (BPE dropout).
-Augmentation = Callable[[RaggedArray, RaggedArray, int], tuple[RaggedArray, RaggedArray]]
-
-
 class DatasetPart(NamedTuple):
     """Number of consecutive examples of one corpus, and how often each occurs in an epoch."""
 
@@ -272,7 +274,8 @@ class ParallelDataset(TrainingDataset):
     target: RaggedArray
     links: RaggedArray | None = None  # the alignment of each pair: source token, target token, and so on
     parts: Sequence[DatasetPart] = ()
-    augment: Augmentation | None = None
+    tokenizers: Sequence[Tokenizer] = ()  # of both sides, for BPE dropout
+    dropout: float = 0.0
     fingerprint: str = ""  # if it is known, the ids need not be read to compute it
 
     def __post_init__(self) -> None:
@@ -282,11 +285,13 @@ class ParallelDataset(TrainingDataset):
         self.release_memory()
 
     def make_batch(self, rows: Indices, seed: int = 0) -> Seq2SeqBatch:
-        """Return the pairs at `rows` as a batch; the seed determines the augmentation."""
-        if self.augment is None:
+        """Return the pairs at `rows` as a batch; `seed` determines BPE dropout, which segments both sides anew."""
+        if not self.dropout:
             return collate(self.source, self.target, rows, self.links)
-        source, target = (RaggedArray.from_rows(side[int(row)] for row in rows) for side in (self.source, self.target))
-        return collate(*self.augment(source, target, seed), np.arange(len(rows)))
+        source_tokenizer, target_tokenizer = self.tokenizers
+        source = self.source.apply_bpe_dropout(rows, source_tokenizer, self.dropout, seed)
+        target = self.target.apply_bpe_dropout(rows, target_tokenizer, self.dropout, seed ^ 1)
+        return collate(source, target, np.arange(len(rows)))
 
     def release_memory(self) -> None:
         """Release the memory-mapped pages that were read so far."""

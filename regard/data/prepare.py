@@ -220,12 +220,12 @@ def prepare_training_pairs(
     parts = [DatasetPart(count, corpus.weight) for count, corpus in zip(summary["pairs"], corpora, strict=True)]
     if not sum(part.num_examples * part.weight for part in parts):
         raise UserError(f"no pair is left to train on: data.weights={[part.weight for part in parts]} leave out all")
-    augment = partial(_apply_bpe_dropout, tokenizers=tokenizers, dropout=settings.dropout)
     arrays = ("source", "target") if links is None else ("source", "target", "links")
     dataset = ParallelDataset(
         **{name: RaggedArray.load(folder, name) for name in arrays},
         parts=parts,
-        augment=augment if settings.dropout else None,
+        tokenizers=tokenizers,
+        dropout=settings.dropout,
         fingerprint=_hash_texts(checksums[f"{name}.{part}"] for name in arrays for part in RaggedArray.FILES),
     )
     return PreparedCorpus(dataset, summary["left_out"], summary["longest"], summary["sentences"])
@@ -277,17 +277,6 @@ def find_max_sentences(counts: Counter[int]) -> int | None:
             max_sentences = num_sentences
         num_sources -= count
     return max_sentences
-
-
-def _apply_bpe_dropout(
-    source: RaggedArray, target: RaggedArray, seed: int, tokenizers: Tokenizers, dropout: float
-) -> tuple[RaggedArray, RaggedArray]:
-    """Segment both sides again with BPE dropout."""
-    sides = []
-    for index, (side, tokenizer) in enumerate(zip((source, target), tokenizers, strict=True)):
-        rows = [side[row].tolist() for row in range(len(side))]
-        sides.append(RaggedArray.from_rows(tokenizer.apply_bpe_dropout(rows, dropout, seed ^ index)))
-    return sides[0], sides[1]
 
 
 def compute_tokenizer_fingerprint(tokenizer: Tokenizer) -> str:

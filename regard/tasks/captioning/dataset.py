@@ -114,8 +114,7 @@ class CaptionDataset(TrainingDataset):
         source, lengths = pad_image_inputs([self.load_image_input(int(row)) for row in rows])
         captions = self.captions
         if self.dropout:
-            tokens = [captions[int(row)].tolist() for row in rows]
-            captions = RaggedArray.from_rows(self.tokenizer.apply_bpe_dropout(tokens, self.dropout, seed))
+            captions = captions.apply_bpe_dropout(rows, self.tokenizer, self.dropout, seed)
             rows = np.arange(len(rows))
         target_in, target_out = pad_and_shift_targets(captions, rows)
         return Seq2SeqBatch(source, lengths, torch.from_numpy(target_in), torch.from_numpy(target_out))
