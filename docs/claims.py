@@ -11,9 +11,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from regard.report.html import load_macros
 from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.significance import ClaimResult
-from regard.reproduce.tables import ResultTable, format_claims_markdown, format_markdown_table, make_value_grid
+from regard.reproduce.tables import ORIGIN_TITLES, ResultTable, make_value_grid
 
 PAGE = Path(__file__).parent / "reproduce.md"
 ORIGINS = {"paper": "of the papers", "ours": "of our own", "definition": "that follow from what is compared"}
@@ -48,15 +49,14 @@ def format_section(table: ResultTable) -> str:
     head, rows = make_value_grid(table, experiment.columns)
     keys = find_differing_keys(table["rows"])
     trained = [format_trainings(row, keys) for row in table["rows"]]
-    values = format_markdown_table(
-        [*head, "trained as"], [[*cells, runs] for cells, runs in zip(rows, trained, strict=True)]
-    )
+    markdown = load_macros("regard.reproduce", "tables.md.j2")
+    values = markdown.grid([*head, "trained as"], [[*cells, runs] for cells, runs in zip(rows, trained, strict=True)])
     seeds = max(row["measured"].get("seeds", 1) for row in table["rows"])
     scale = "" if table["scale"] == "small" else f" --scale {table['scale']}"
     command = f"regard reproduce {experiment.name}{scale}" + (f" --seeds {seeds}" if seeds > 1 else "")
     return (
         f"### {experiment.title}\n\n{experiment.source}.\n\n{experiment.description}\n\n"
-        f"```\n{command}\n```\n\n{format_claims_markdown(table)}\n{values}"
+        f"```\n{command}\n```\n\n{markdown.claims(table, ORIGIN_TITLES)}\n{values}"
     )
 
 

@@ -126,10 +126,11 @@ def _describe_best_checkpoint(run: Run) -> dict[str, Any]:
 
 @cache
 def load_macros(package: str = "regard.report", template: str = "report.html.j2") -> Any:
-    """Return the macros of a template; their results are safe HTML, their arguments are escaped."""
+    """Return the macros of a template; those of HTML escape their arguments, and their results are safe."""
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    is_html = template.endswith(".html.j2")
+    environment = Environment(autoescape=is_html, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters.update(number=_format_table_value, short=_format_tick, direction=_find_direction)
     return environment.from_string(_read_resource(package, template)).module
 

@@ -37,16 +37,21 @@ def write_results(experiment: Experiment, table: ResultTable, workspace: Workspa
     folder = workspace.results_folder / experiment.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.json").write_text(format_json(table, indent=1) + "\n", encoding="utf-8")
-    claims, values = format_claims_markdown(table), format_markdown_table(*make_value_grid(table, experiment.columns))
-    introduction = f"# {experiment.title}\n\n{experiment.source}\n\n{experiment.description}"
-    (folder / "table.md").write_text(f"{introduction}\n\n{claims}\n{LEGEND}\n\n{values}", encoding="utf-8")
+    head, values = make_value_grid(table, experiment.columns)
+    markdown = load_macros("regard.reproduce", "tables.md.j2").results
+    text = markdown(experiment, table, ORIGIN_TITLES, head, values, LEGEND)
+    (folder / "table.md").write_text(text, encoding="utf-8")
     images = []
     for chart in experiment.charts:
         if figure := _plot_chart(chart, table["rows"]):
             path = folder / f"{chart.metric}.png"
             write_figure(figure, path)
             images.append((chart.title, base64.b64encode(path.read_bytes()).decode()))
-    (folder / "page.html").write_text(_format_experiment_page(experiment, table, images), encoding="utf-8")
+    seeds = f" --seeds {table['seeds']}" if table["seeds"] > 1 else ""
+    command = f"regard reproduce {table['experiment']} --scale {table['scale']}{seeds}"
+    page = load_macros("regard.reproduce", "page.html.j2").experiment
+    body = page(experiment, table, ORIGIN_TITLES, head, values, images, command, LEGEND)
+    (folder / "page.html").write_text(format_html_document(experiment.title, body), encoding="utf-8")
 
 
 def make_value_grid(table: ResultTable, columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
@@ -76,31 +81,6 @@ def _format_value_with_deviation(metric: str, values: MetricValues) -> str:
     return value if deviation is None else f"{value} ± {_format_value(metric, deviation)}"
 
 
-def format_claims_markdown(table: ResultTable) -> str:
-    """Format the claims and their results as a table in Markdown."""
-    rows = [
-        [claim["claim"], ORIGIN_TITLES[claim["whose"]], f"**{claim['verdict']}**", claim["figures"]]
-        for claim in table["claims"]
-    ]
-    return format_markdown_table(["claim", "whose", "verdict", "figures"], rows)
-
-
-def format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
-
-
-def _format_experiment_page(experiment: Experiment, table: ResultTable, images: Sequence[tuple[str, str]]) -> str:
-    """Format the HTML page of an experiment, with its charts embedded."""
-    seeds = f" --seeds {table['seeds']}" if table["seeds"] > 1 else ""
-    command = f"regard reproduce {table['experiment']} --scale {table['scale']}{seeds}"
-    head, values = make_value_grid(table, experiment.columns)
-    macros = load_macros("regard.reproduce", "page.html.j2")
-    body = macros.experiment(experiment, table, ORIGIN_TITLES, head, values, images, command, LEGEND)
-    return format_html_document(experiment.title, body)
-
-
 def _plot_chart(chart: Chart, rows: Sequence[Mapping[str, Any]]) -> Figure | None:
     """Draw a chart of the rows that have its metric; None if there are none."""
     metric = chart.metric
@@ -120,16 +100,11 @@ def write_overview(workspace: Workspace) -> Path:
     """Write `README.md` and `index.html`: all claims of the experiments at this scale, with their results."""
     paths = (workspace.results_folder / name / "table.json" for name in EXPERIMENTS)
     tables = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
-    claims = [(table, claim) for table in tables for claim in table["claims"]]
-    head = ["experiment", "claim", "verdict", "figures"]
-    markdown = [
-        [f"[{table['experiment']}]({table['experiment']}/table.md)", *(claim[name] for name in head[1:])]
-        for table, claim in claims
-    ]
+    claims = [claim for table in tables for claim in table["claims"]]
     title = f"The papers' claims, scale {workspace.scale}"
-    text = f"# Claims at the scale {workspace.scale}\n\n{format_markdown_table(head, markdown)}"
-    (workspace.results_folder / "README.md").write_text(text, encoding="utf-8")
-    verdicts = Counter(claim["verdict"] for _, claim in claims)
+    markdown = load_macros("regard.reproduce", "tables.md.j2").overview(workspace.scale, tables)
+    (workspace.results_folder / "README.md").write_text(markdown, encoding="utf-8")
+    verdicts = Counter(claim["verdict"] for claim in claims)
     count = "; ".join(f"{verdicts[result]} {result}" for result in ClaimResult)
     body = load_macros("regard.reproduce", "page.html.j2").overview(title, len(claims), count, tables)
     path = workspace.results_folder / "index.html"
