@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from regard.data.readers.jsonl import detect_json_lines, iterate_json_lines
 from regard.data.readers.text import format_path, iterate_lines
 from regard.errors import UserError, short_repr
-from regard.tokenizers.tokenizer import check_unicode, normalize
-from regard.tokenizers.words import VOCABULARY_VERSION, find_tokens
+from regard.tokenizers.tokenizer import check_unicode
+from regard.tokenizers.words import WordTokenizer
 
 QUESTION_JSON_FORMAT = '{"document": "…", "query": "… XXXXX …", "candidates": ["…", "…"], "answer": "…"}'
 
@@ -163,22 +163,18 @@ class TokenizedQuestion(NamedTuple):
         return self.answer is not None and self.answer in self.candidate_ids
 
 
-def tokenize_question(
-    question: Question, blank: str, lowercase: bool, version: int = VOCABULARY_VERSION
-) -> TokenizedQuestion:
-    """Split a question into words, as a vocabulary of this version does, and find the candidates in the document.
+def tokenize_question(question: Question, blank: str, vocabulary: WordTokenizer) -> TokenizedQuestion:
+    """Split a question into words, as the vocabulary does, and find the candidates in the document.
 
     By default all words of the document except punctuation are candidates. A candidate may have several words; if two
     candidates start at the same word, the longer one matches.
     """
 
-    def split_words(text: str) -> list[str]:
-        return [token.text for token in find_tokens(text, version)]
-
     def normalize_words(words: Iterable[str]) -> tuple[str, ...]:
-        return tuple(normalize(word, lowercase) for word in words)
+        return tuple(map(vocabulary.normalize, words))
 
     # 1. Words, as they are written; the blank is a word of its own even if it touches others.
+    split_words = vocabulary.split_words
     lines = [split_words(line) for line in question.document]
     words = [word for line in lines for word in line]
     first, *others = (split_words(part) for part in question.query.split(blank))

@@ -78,10 +78,14 @@ class Run:
 
     def load_tokenizers(self) -> Tokenizers:
         """Load the vocabularies of both sides."""
+        from regard.data.languages import find_language
         from regard.tokenizers.tokenizer import TextSettings, load_tokenizers
 
-        settings = parse_settings(TextSettings, self.read_config()["text"], "text")
-        return load_tokenizers(settings, self.folder / "tokenizer")
+        config = self.read_config()
+        languages = [find_language(config["data"].get(side) or "") for side in ("source", "target")]
+        return load_tokenizers(
+            parse_settings(TextSettings, config["text"], "text"), self.folder / "tokenizer", languages
+        )
 
     def create(self, config: Recipe, save_vocabularies: Callable[[Path], None]) -> None:
         """Create the folder; `save_vocabularies` writes the vocabularies into it.

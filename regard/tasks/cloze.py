@@ -35,7 +35,7 @@ from regard.runs import Run
 from regard.special_tokens import UNK
 from regard.synthetic.corpora import write_cloze_corpus
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
-from regard.tokenizers.tokenizer import VocabularySettings, load_tokenizer, normalize
+from regard.tokenizers.tokenizer import VocabularySettings, load_tokenizer
 from regard.tokenizers.words import WordTokenizer
 
 
@@ -89,11 +89,11 @@ class ClozeVocabulary(NamedTuple):
 
     def tokenize(self, question: Question) -> TokenizedQuestion:
         """Split a question into words, as this vocabulary does."""
-        return tokenize_question(question, self.blank, self.words.lowercase, self.words.version)
+        return tokenize_question(question, self.blank, self.words)
 
     def encode_document(self, words: Sequence[str]) -> list[int]:
         """Return the ids of words."""
-        return [self.words.ids.get(normalize(word, self.words.lowercase), UNK) for word in words]
+        return [self.words.ids.get(self.words.normalize(word), UNK) for word in words]
 
     def encode_query(self, words: Sequence[str]) -> list[int]:
         """Return the ids of words, among which the blank has an id of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,7 +16,15 @@ import sentencepiece
 
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from regard.tokenizers.tokenizer import Tokenizer, check_unicode, format_tag, normalize
+from regard.tokenizers.tokenizer import (
+    NORMALIZATION_VERSION,
+    Tokenizer,
+    check_unicode,
+    format_tag,
+    lower_dotless_i,
+    normalize,
+)
+from regard.tokenizers.word_segmentation import split_graphemes
 
 
 class BpeMerges:
@@ -51,6 +60,8 @@ class BpeMerges:
 
 _WORD_START = "▁"  # SentencePiece's mark at the beginning of a word
 _WORD = re.compile(r"\S+")
+# Ends a model file: `normalizer_spec.name`, which SentencePiece ignores. A field may occur again in such a file.
+_RULE = b"\x1a\x0a\x0a\x08regard-%d" % NORMALIZATION_VERSION
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -61,11 +72,13 @@ class SentencePieceTokenizer(Tokenizer):
         self.lowercase = lowercase
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._encode_cached_word = lru_cache(maxsize=300_000)(self._encode_word)  # few words make up most of a text
-        # Models of earlier versions contain SentencePiece's normalization rule nmt_nfkc (² becomes 2) and still use it.
-        self.is_nfc = "²" in self.processor.normalize("²")
+        # The first models contain SentencePiece's normalization rule nmt_nfkc (² becomes 2) and still use it.
+        recorded = NORMALIZATION_VERSION if model.endswith(_RULE) else 1
+        self.normalization = recorded if "²" in self.processor.normalize("²") else 0
 
-    def __reduce__(self) -> tuple[type[SentencePieceTokenizer], tuple[bytes, bool]]:
-        return type(self), (self.model, self.lowercase)  # the cache cannot be pickled
+    def __reduce__(self) -> tuple[type[SentencePieceTokenizer], tuple[bytes, bool], dict[str, bool]]:
+        state = {"has_dotless_i": self.has_dotless_i}
+        return type(self), (self.model, self.lowercase), state  # the cache cannot be pickled
 
     @classmethod
     def train(
@@ -81,11 +94,14 @@ class SentencePieceTokenizer(Tokenizer):
 
         A tag gets an id that no text can produce. Characters with byte fallback have 256 byte pieces besides `size`.
         """
-        model = io.BytesIO()
+        model, lines = io.BytesIO(), (normalize(line, lowercase) for line in lines)
+        clusters: list[str] = []
+        if kind == "char":
+            lines, clusters = _find_frequent_clusters(lines, size - len(SPECIAL_TOKENS) - len(tags))
         byte_pieces = 256 if byte_fallback and kind == "char" else 0
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(normalize(line, lowercase) for line in lines),
+                sentence_iterator=iter(lines),
                 model_writer=model,
                 model_type=kind,
                 vocab_size=size + byte_pieces,
@@ -103,6 +119,8 @@ class SentencePieceTokenizer(Tokenizer):
                 bos_piece=SPECIAL_TOKENS[BOS],
                 eos_piece=SPECIAL_TOKENS[EOS],
                 control_symbols=[format_tag(tag) for tag in tags],
+                user_defined_symbols=clusters,
+                required_chars="".join(sorted(set("".join(clusters)))),  # for unknown clusters, if there is room
                 max_sentence_length=1_000_000,
                 minloglevel=2,
             )
@@ -111,7 +129,7 @@ class SentencePieceTokenizer(Tokenizer):
                 f"text.vocabulary={size} does not suit this text for text.kind={kind}: "
                 f"{_format_trainer_error(str(error))}"
             ) from error
-        return cls(model.getvalue(), lowercase)
+        return cls(model.getvalue() + _RULE, lowercase)
 
     @classmethod
     def load(cls, path: Path, lowercase: bool = False) -> SentencePieceTokenizer:
@@ -147,16 +165,13 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_by_word(self, text: str) -> list[list[int]]:
         """Return the ids of each white-space word, without BOS and EOS."""
-        if self.is_nfc:
-            text = normalize(text, self.lowercase)
-        elif self.lowercase:
-            text = text.lower()
+        text = lower_dotless_i(text) if self.has_dotless_i else text
         return [self._encode_cached_word(word) for word in text.split()]
 
     def _encode_word(self, word: str) -> list[int]:
         """Return the ids of one word, which do not depend on the words around it."""
         check_unicode(word)
-        ids: list[int] = self.processor.encode(word)
+        ids: list[int] = self.processor.encode(self.normalize(word))
         return ids
 
     def apply_bpe_dropout(self, sentences: Sequence[Sequence[int]], dropout: float, seed: int) -> list[list[int]]:
@@ -242,6 +257,17 @@ class SentencePieceTokenizer(Tokenizer):
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces, with `▁` at the beginning of words."""
         return [str(self.processor.id_to_piece(int(id))) for id in ids]
+
+
+def _find_frequent_clusters(lines: Iterable[str], size: int) -> tuple[list[str], list[str]]:
+    """Return all lines, and the grapheme clusters of several characters among the `size` most frequent ones."""
+    lines, counts = list(lines), Counter[str]()
+    has_marks = re.compile("[\u0300-\U0010ffff]").search  # below these each character is a cluster
+    for line in lines:
+        counts.update(split_graphemes(line) if has_marks(line) else line)
+    frequent = [cluster for cluster, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size]]
+    is_splittable = re.compile(rf"[\s{_WORD_START}]").search
+    return lines, [cluster for cluster in frequent if len(cluster) > 1 and not is_splittable(cluster)]
 
 
 def _find_word_end_offsets(text: bytes) -> list[int]:

@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol, Self
 
 from regard.config import Fraction, Range
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import SPECIAL_TOKENS
+from regard.tokenizers.word_segmentation import has_long_characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,21 @@ class Tokenizer(Protocol):
     """Convert text to ids and back. Words are counted as separated by white space."""
 
     lowercase: bool  # all text is lower-cased first
+    normalization: int  # version of the rule; 0: SentencePiece's own
+    has_dotless_i: bool = False  # lower-case I becomes ı
+
+    def for_language(self, language: str | None) -> Self:
+        """Return the tokenizer with the lower case of a language (ISO 639-1), unless it is of an earlier version."""
+        has_dotless_i = self.lowercase and self.normalization > 1 and language in _DOTLESS_I_LANGUAGES
+        if has_dotless_i == self.has_dotless_i:
+            return self
+        other = copy(self)
+        other.has_dotless_i = has_dotless_i
+        return other
+
+    def normalize(self, text: str) -> str:
+        """Return the text as the vocabulary has it."""
+        return normalize(text, self.lowercase, self.normalization)
 
     @property
     def vocab_size(self) -> int:
@@ -113,9 +131,39 @@ def check_unicode(text: str, where: str = "") -> None:
         ) from error
 
 
-def normalize(text: str, lowercase: bool) -> str:
-    """Return the text in Unicode normalization form C (NFC), lower-cased first if `lowercase`."""
-    return unicodedata.normalize("NFC", text.lower() if lowercase else text)
+NORMALIZATION_VERSION = 2  # of new vocabularies, whose files record it
+# Soft hyphen, zero-width space, word joiner, byte-order mark, and marks of the writing direction.
+_REMOVED = "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
+# Full-width digits and letters, half-width Katakana, Hangul and marks; Arabic presentation forms except words (ﷺ).
+_FOLDED = "\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff61-\uffdc\ufb50-\ufd3d\ufd50-\ufdc7\ufe70-\ufefc"
+_REMOVED_OR_FOLDED = re.compile(f"[{_REMOVED}]+|([{_FOLDED}])")
+_DOTLESS_I_LANGUAGES = ("az", "tr")
+
+
+def normalize(text: str, lowercase: bool, version: int = NORMALIZATION_VERSION) -> str:
+    """Return the text in Unicode normalization form C (NFC), lower-cased first if `lowercase`.
+
+    Version 2 removes and folds some characters as well: docs/training.md lists them. Version 0 only lower-cases.
+    """
+    text = text.lower() if lowercase else text
+    if text.isascii() or version == 0:
+        return text
+    if version > 1 and (has_long_characters(text) or "\u00ad" in text or "\u061c" in text):
+        text = _REMOVED_OR_FOLDED.sub(_fold, text)
+    return unicodedata.normalize("NFC", text)
+
+
+def _fold(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", match[1] or "").replace(" ", "")  # NFKC puts spaces before lone marks
+
+
+def lower_dotless_i(text: str) -> str:
+    """Return the text with I and İ in lower case, as Turkish and Azerbaijani have it.
+
+    >>> lower_dotless_i("ISI İYİ")
+    'ıSı iYi'
+    """
+    return text.replace("I\u0307", "i").replace("İ", "i").replace("I", "ı")
 
 
 def format_tag(name: str) -> str:
@@ -140,25 +188,43 @@ _MAX_TRAINING_LINES = 2_000_000  # that SentencePiece is trained on
 
 
 def train_tokenizers(
-    settings: TextSettings, source: LineSource, target: LineSource, tags: Sequence[str] = ()
+    settings: TextSettings,
+    source: LineSource,
+    target: LineSource,
+    tags: Sequence[str] = (),
+    languages: Sequence[str | None] = (None, None),
 ) -> Tokenizers:
     """Train the tokenizers of the two sides of a corpus; only the source vocabulary contains the tags."""
     if settings.shared:
-        both = train_tokenizer(settings, lambda: chain(source(), target()), tags)
-        return Tokenizers(both, both)
-    return Tokenizers(train_tokenizer(settings, source, tags), train_tokenizer(settings, target, ()))
+        first, second = (_lower_lines(settings, *side) for side in zip((source, target), languages, strict=True))
+        both = train_tokenizer(settings, lambda: chain(first(), second()), tags)
+        return Tokenizers(*map(both.for_language, languages))
+    return Tokenizers(
+        train_tokenizer(settings, source, tags, languages[0]), train_tokenizer(settings, target, (), languages[1])
+    )
 
 
-def train_tokenizer(settings: VocabularySettings, lines: LineSource, tags: Sequence[str] = ()) -> Tokenizer:
+def _lower_lines(settings: VocabularySettings, lines: LineSource, language: str | None) -> LineSource:
+    """Return the lines, with I and İ in lower case if that depends on the language."""
+    if not settings.lowercase or language not in _DOTLESS_I_LANGUAGES:
+        return lines
+    return lambda: map(lower_dotless_i, lines())
+
+
+def train_tokenizer(
+    settings: VocabularySettings, lines: LineSource, tags: Sequence[str] = (), language: str | None = None
+) -> Tokenizer:
     """Train one tokenizer, of one side or of both sides together."""
     from regard.tokenizers.sentencepiece import SentencePieceTokenizer  # which imports this module
     from regard.tokenizers.words import WordTokenizer
 
     size, kind, lowercase = settings.vocabulary, settings.kind, settings.lowercase
+    lines = _lower_lines(settings, lines, language)
     if kind == "word":
-        return WordTokenizer.train(lines(), size, lowercase, tags)
+        return WordTokenizer.train(lines(), size, lowercase, tags).for_language(language)
     sample = subsample_lines(lines, _MAX_TRAINING_LINES)
-    return SentencePieceTokenizer.train(sample, size, kind, settings.byte_fallback, lowercase, tags)
+    trained = SentencePieceTokenizer.train(sample, size, kind, settings.byte_fallback, lowercase, tags)
+    return trained.for_language(language)
 
 
 def subsample_lines(lines: LineSource, max_lines: int) -> Iterable[str]:
@@ -176,10 +242,10 @@ def save_tokenizers(tokenizers: Tokenizers, settings: TextSettings, folder: Path
         save_tokenizer(tokenizer, settings, folder, name)
 
 
-def load_tokenizers(settings: TextSettings, folder: Path) -> Tokenizers:
+def load_tokenizers(settings: TextSettings, folder: Path, languages: Sequence[str | None] = (None, None)) -> Tokenizers:
     """Read the tokenizers that `save_tokenizers` wrote."""
     loaded = [load_tokenizer(settings, folder, name) for name in _list_vocabulary_names(settings)]
-    return Tokenizers(loaded[0], loaded[-1])
+    return Tokenizers(loaded[0].for_language(languages[0]), loaded[-1].for_language(languages[1]))
 
 
 def save_tokenizer(tokenizer: Tokenizer, settings: VocabularySettings, folder: Path, name: str) -> None:

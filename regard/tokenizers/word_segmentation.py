@@ -27,6 +27,7 @@ UNSPACED_CHARACTERS = (
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
 _UNSPACED = re.compile(f"[{UNSPACED_CHARACTERS}]")
+_SHORT_CHARACTERS = bytes(range(0xE0))  # bytes of characters of one or two bytes, and those that continue a character
 _WHITE_SPACE_WORD = re.compile(r"\S+")
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30fe\u31f0-\u31ff\uff66-\uff9f"
 # Without ICU: runs of Katakana, runs of letters and digits of scripts with spaces, or one grapheme cluster.
@@ -34,8 +35,8 @@ _CLUSTER_OR_RUN = regex.compile(rf"[{_KATAKANA}]+|[[\p{{L}}\p{{M}}\p{{N}}_]--[{U
 _GRAPHEME_CLUSTER = regex.compile(r"\X")
 
 
-def find_word_spans(text: str) -> list[Span]:
-    """Return the start and end of each word.
+def find_word_spans(text: str, with_icu: bool | None = None) -> list[Span]:
+    """Return the start and end of each word, by default found by ICU if it is installed.
 
     >>> find_word_spans("a small house.")
     [(0, 1), (2, 7), (8, 14)]
@@ -43,21 +44,32 @@ def find_word_spans(text: str) -> list[Span]:
     spans = [match.span() for match in _WHITE_SPACE_WORD.finditer(text)]
     if not has_unspaced_script(text):
         return spans
-    return [span for start, end in spans for span in _divide_chunk(text, start, end)]
+    with_icu = _has_icu() if with_icu is None else with_icu
+    return [span for start, end in spans for span in _divide_chunk(text, start, end, with_icu)]
 
 
-def split_words(text: str) -> list[str]:
+def split_words(text: str, with_icu: bool | None = None) -> list[str]:
     """Return the words of a text.
 
     >>> split_words("a small house.")
     ['a', 'small', 'house.']
     """
-    return [text[start:end] for start, end in find_word_spans(text)] if has_unspaced_script(text) else text.split()
+    if not has_unspaced_script(text):
+        return text.split()
+    return [text[start:end] for start, end in find_word_spans(text, with_icu)]
 
 
 def has_unspaced_script(text: str) -> bool:
     """Return True if a text has characters of a script without spaces between words."""
-    return not text.isascii() and _UNSPACED.search(text) is not None
+    return has_long_characters(text) and _UNSPACED.search(text) is not None
+
+
+def has_long_characters(text: str) -> bool:
+    """Return True if a text has characters of three or four bytes in UTF-8: those from U+0800, such as Asian scripts.
+
+    A tenth of the time of a search by `re`.
+    """
+    return not text.isascii() and bool(text.encode("utf-8", "surrogatepass").translate(None, _SHORT_CHARACTERS))
 
 
 def split_graphemes(text: str) -> list[str]:
@@ -91,12 +103,12 @@ def is_segmenter_installed() -> bool:
     return find_spec("icu4py") is not None
 
 
-def _divide_chunk(text: str, start: int, end: int) -> list[Span]:
+def _divide_chunk(text: str, start: int, end: int, with_icu: bool) -> list[Span]:
     """Return the words between two spaces; characters that are not visible belong to none."""
     chunk = text[start:end]
     if not _UNSPACED.search(chunk):
         return [(start, end)]
-    parts = _segment_with_icu(chunk) if _has_icu() else _CLUSTER_OR_RUN.findall(chunk)
+    parts = _segment_with_icu(chunk) if with_icu else _CLUSTER_OR_RUN.findall(chunk)
     bounds = pairwise(accumulate(map(len, parts), initial=start))
     return [span for span, part in zip(bounds, parts, strict=True) if not _is_invisible(part)]
 

@@ -8,11 +8,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from regard.tokenizers.tokenizer import Tokenizer, format_tag, normalize
+from regard.tokenizers.tokenizer import Tokenizer, format_tag, lower_dotless_i
+from regard.tokenizers.word_segmentation import (
+    has_unspaced_script,
+    is_segmenter_installed,
+    split_graphemes,
+    split_words,
+)
 
 _TAG = re.compile(r"<\w+>")
 CLOSING_MARKS = frozenset(".,;:!?…)]}%»")  # no space before
@@ -20,16 +26,18 @@ OPENING_MARKS = frozenset("([{«„")  # no space after
 JOINER = "‿"  # on the side of a punctuation mark that lacks its usual space
 SPACER = "␣"  # on a lone closing or opening mark, on the side that usually has no space
 
-VOCABULARY_VERSION = 2
+VOCABULARY_VERSION = 3
 # The last line of a vocabulary file; files of version 1 have none.
-_VERSION_LINE = f"# regard words, version {VOCABULARY_VERSION}"
+_VERSION_LINE = re.compile(r"# regard words, version ([23])(, segmented by ICU)?")
 _VERSION_1_TOKEN = re.compile(r"<unk>|\w+(?:[-'’]\w+)*|[^\w\s]")
 
 # `re` has no class for combining marks (\p{M}): each is replaced by this one before the text is matched.
 _ACCENT = "\u0301"
 _LETTER = rf"[\w{_ACCENT}\u200c\u200d]"  # with the zero-width joiners, which occur inside words
-_EMOJI = rf"[\U0001f1e6-\U0001f1ff]{{2}}|[^\w\s](?:[{_ACCENT}\U0001f3fb-\U0001f3ff]|\u200d[^\w\s])*"
-_TOKEN = re.compile(rf"(?P<word><unk>|{_LETTER}+(?:[-'’]{_LETTER}+)*)|{_EMOJI}")
+_EMOJI = r"[\U0001f1e6-\U0001f1ff]{2}|[^\w\s](?:[%s\U0001f3fb-\U0001f3ff]|\u200d[^\w\s])*"
+_WORD = rf"(?P<word><unk>|{_LETTER}+(?:[-'’]{_LETTER}+)*)|"
+# Version 3 has the tags in flags of regions as well.
+_TOKENS = {2: re.compile(_WORD + _EMOJI % _ACCENT), 3: re.compile(_WORD + _EMOJI % f"{_ACCENT}\U000e0020-\U000e007f")}
 
 
 class _CombiningToAccent(dict[int, int]):
@@ -58,35 +66,48 @@ class _Spacing(NamedTuple):
     joins_after: bool
 
 
-def find_tokens(text: str, version: int = VOCABULARY_VERSION) -> list[Token]:
+def find_tokens(text: str, version: int = VOCABULARY_VERSION, with_icu: bool | None = None) -> list[Token]:
     """Return the words and punctuation marks of a text, as they are written."""
     if version == 1:
         return [Token(token, any(map(str.isalnum, token))) for token in _VERSION_1_TOKEN.findall(text)]
-    matches = _TOKEN.finditer(text.translate(_COMBINING_TO_ACCENT))
-    return [Token(text[match.start() : match.end()], match.lastgroup == "word") for match in matches]
+    matches = _TOKENS[version].finditer(text.translate(_COMBINING_TO_ACCENT))
+    tokens = [Token(text[match.start() : match.end()], match.lastgroup == "word") for match in matches]
+    if version == 2 or not has_unspaced_script(text):
+        return tokens
+    return [part for token in tokens for part in (_divide_word(token.text, with_icu) if token.is_word else [token])]
 
 
-@lru_cache(maxsize=300_000)
-def _tokenize_word(word: str) -> tuple[str, ...]:
-    """Return the tokens of a white-space word; marks with unusual spacing get joiners or a spacer.
+def _divide_word(text: str, with_icu: bool | None) -> list[Token]:
+    """Return the words of a run of letters; joined, they are the run."""
+    words = split_words(text, with_icu)
+    words = words if "".join(words) == text else split_graphemes(text)  # invisible characters belong to no word
+    return [Token(word, any(map(str.isalnum, word))) for word in words]
 
-    Without these, CLOSING_MARKS join the previous token, OPENING_MARKS the next one, and other marks neither. Of two
-    neighbouring marks the second gets the joiner. A mark that contains JOINER itself becomes `<unk>`: with joiners it
-    could not be decoded.
+
+def _tokenize_word(word: str, version: int, with_icu: bool) -> tuple[str, ...]:
+    """Return the tokens of a white-space word; those with unusual spacing get joiners or a spacer.
+
+    Without these, CLOSING_MARKS and characters of scripts without spaces join the previous token, OPENING_MARKS the
+    next one, and other marks neither. Of two neighbouring marks the second gets the joiner. A mark that contains JOINER
+    itself becomes `<unk>`: with joiners it could not be decoded. A word that begins with a space follows another one.
     """
     if word in CLOSING_MARKS:
         return (SPACER + word,)
     if word in OPENING_MARKS:
         return (word + SPACER,)
-    tokens = find_tokens(word)
+    tokens = find_tokens(word, version, with_icu)
+    is_unspaced = version > 2 and has_unspaced_script(word)
     entries: list[str] = []
     is_joined = False  # the previous token joins this one
     for index, (text, is_word) in enumerate(tokens):
         before, after = index > 0, index + 1 < len(tokens)
         word_after = after and tokens[index + 1].is_word
-        if is_word:
-            entries.append(text)
-        elif JOINER in text:
+        if is_unspaced and JOINER not in text and has_unspaced_script(text[0]):
+            entries.append(text if before or word[0] != " " else SPACER + text)
+        elif is_word:
+            is_after_unspaced = is_unspaced and before and not is_joined and text != SPECIAL_TOKENS[UNK]
+            entries.append(JOINER * is_after_unspaced + text)
+        elif JOINER in text or (is_unspaced and text[0] == SPACER and len(text) > 1):
             entries.append(SPECIAL_TOKENS[UNK])
         elif text in CLOSING_MARKS:
             usual = (before and not word_after) or not after
@@ -96,12 +117,14 @@ def _tokenize_word(word: str) -> tuple[str, ...]:
             entries.append(text if usual else JOINER + text + JOINER * after)
         else:
             entries.append(JOINER * (before and not is_joined) + text + JOINER * word_after)
-        is_joined = _parse_spacing(entries[-1]).joins_after
+        is_joined = _parse_spacing(entries[-1], version).joins_after
     return tuple(entries)
 
 
-def _parse_spacing(entry: str) -> _Spacing:
+def _parse_spacing(entry: str, version: int) -> _Spacing:
     """Separate a vocabulary entry from its joiners or spacer."""
+    if version > 2 and has_unspaced_script(entry[:1] + entry[1:2] * (entry[0] == SPACER)):
+        return _Spacing(entry[0] != SPACER, entry.lstrip(SPACER), False)
     if entry in CLOSING_MARKS or entry in OPENING_MARKS:
         return _Spacing(entry in CLOSING_MARKS, entry, entry in OPENING_MARKS)
     if (entry[:1] == SPACER and entry[1:] in CLOSING_MARKS) or (entry[-1:] == SPACER and entry[:-1] in OPENING_MARKS):
@@ -114,20 +137,36 @@ def _parse_spacing(entry: str) -> _Spacing:
 class WordTokenizer(Tokenizer):
     """Words and punctuation marks, the most frequent first; `it's` and `well-kept` are one word each.
 
-    Version 1 splits words at combining marks and has no joiners; its vocabularies still load and encode text that way.
+    Version 1 splits words at combining marks and has no joiners. In version 2 words are between spaces in all scripts.
+    Vocabularies of these versions still load and encode text that way.
     """
 
-    def __init__(self, vocabulary: Sequence[str], lowercase: bool = False, version: int = VOCABULARY_VERSION) -> None:
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        lowercase: bool = False,
+        version: int = VOCABULARY_VERSION,
+        with_icu: bool = False,
+    ) -> None:
         self.vocabulary = list(vocabulary)
         self.lowercase = lowercase
         self.version = version
+        self.normalization = max(1, version - 1)
+        self.with_icu = with_icu  # ICU finds words of scripts without spaces
         self.ids = {word: id for id, word in enumerate(self.vocabulary)}
-        self.spacing = [_parse_spacing(word) for word in self.vocabulary]
-        self._ids_by_token = dict(self.ids)  # also of marks that the vocabulary has only with other spacing
-        for text in (text for _, text, _ in self.spacing if not text[:1].isalnum() and JOINER not in text):
+        self.spacing = [_parse_spacing(word, version) for word in self.vocabulary]
+        self._ids_by_token = dict(self.ids)  # also of tokens that the vocabulary has only with other spacing
+        for word, (_, text, _) in zip(self.vocabulary, self.spacing, strict=True):
+            if JOINER in text or (text == word and text[:1].isalnum()):
+                continue
             forms = (text, JOINER + text, text + JOINER, JOINER + text + JOINER, SPACER + text, text + SPACER)
             nearest = next(self.ids[form] for form in forms if form in self.ids)
             self._ids_by_token.update((form, nearest) for form in forms if form not in self.ids)
+        self._encode_cached_word = lru_cache(maxsize=300_000)(self._encode_word)
+
+    def __reduce__(self) -> tuple[type[WordTokenizer], tuple[Any, ...], dict[str, bool]]:
+        state = {"has_dotless_i": self.has_dotless_i}
+        return type(self), (self.vocabulary, self.lowercase, self.version, self.with_icu), state
 
     @classmethod
     def train(
@@ -138,15 +177,19 @@ class WordTokenizer(Tokenizer):
         `size` includes tags and special tokens. Without `spacing` marks have neither joiners nor spacers, for
         vocabularies that are used with `find_tokens`.
         """
-        counts: Counter[str] = Counter()
+        counts, learner = Counter[str](), cls((), lowercase, with_icu=is_segmenter_installed())
+        find_entries = lru_cache(maxsize=300_000)(learner.find_entries)  # few words make up most of a text
         for line in lines:
             if spacing:
-                counts.update(token for word in normalize(line, lowercase).split() for token in _tokenize_word(word))
+                counts.update(entry for chunk in learner.split_chunks(line) for entry in find_entries(chunk))
             else:
-                counts.update(normalize(token.text, lowercase) for token in find_tokens(line))
-        ranked = sorted((word for word in counts if word not in SPECIAL_TOKENS), key=lambda word: (-counts[word], word))
+                counts.update(map(learner.normalize, learner.split_words(line)))
+        learnt = counts.keys() - {*SPECIAL_TOKENS, ""}
+        ranked = sorted(learnt, key=lambda word: (-counts[word], word))
         reserved = [*SPECIAL_TOKENS, *map(format_tag, tags)]
-        return cls([*reserved, *ranked[: max(0, size - len(reserved))]], lowercase)
+        vocabulary = [*reserved, *ranked[: max(0, size - len(reserved))]]
+        with_icu = learner.with_icu and any(map(has_unspaced_script, vocabulary))
+        return cls(vocabulary, lowercase, with_icu=with_icu)
 
     @classmethod
     def load(cls, path: Path, lowercase: bool = False) -> WordTokenizer:
@@ -155,18 +198,24 @@ class WordTokenizer(Tokenizer):
             *vocabulary, rest = path.read_text(encoding="utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not a vocabulary: it is not UTF-8") from error
-        version = VOCABULARY_VERSION if vocabulary[-1:] == [_VERSION_LINE] else 1
-        vocabulary = vocabulary[:-1] if version == VOCABULARY_VERSION else vocabulary
+        found = _VERSION_LINE.fullmatch("".join(vocabulary[-1:]))
+        version, with_icu = found.groups("") if found else ("1", "")
+        vocabulary = vocabulary[:-1] if found else vocabulary
         is_valid = len(set(vocabulary)) == len(vocabulary) and all(word.split() == [word] for word in vocabulary)
         if rest or tuple(vocabulary[:4]) != SPECIAL_TOKENS or not is_valid:
             raise UserError(
                 f"{path} is not a vocabulary: one word a line, each once, the first four {' '.join(SPECIAL_TOKENS)}"
             )
-        return cls(vocabulary, lowercase, version)
+        if with_icu and not is_segmenter_installed():
+            raise UserError(
+                f"{path} has words of a script without spaces, which ICU found: install it: pip install 'regard[asian]'"
+            )
+        return cls(vocabulary, lowercase, int(version), bool(with_icu))
 
     def save(self, path: Path) -> None:
         """Write one word a line; the line number, counted from 0, is the id. The last line names the version."""
-        lines = self.vocabulary if self.version == 1 else [*self.vocabulary, _VERSION_LINE]
+        version = f"# regard words, version {self.version}{', segmented by ICU' * self.with_icu}"
+        lines = self.vocabulary if self.version == 1 else [*self.vocabulary, version]
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     @property
@@ -179,9 +228,28 @@ class WordTokenizer(Tokenizer):
         if self.version == 1:
             words = (text.lower() if self.lowercase else text).split()
             return [[self.ids.get(token, UNK) for token in _VERSION_1_TOKEN.findall(word)] for word in words]
-        words = normalize(text, self.lowercase).split()
-        ids_by_token = self._ids_by_token
-        return [[ids_by_token.get(token, UNK) for token in _tokenize_word(word)] for word in words]
+        return [self._encode_cached_word(word) for word in self.split_chunks(text)]
+
+    def split_chunks(self, text: str) -> list[str]:
+        """Return the chunks between white space; later ones with an unspaced script first begin with a space."""
+        chunks = (lower_dotless_i(text) if self.has_dotless_i else text).split()
+        if self.version > 2 and has_unspaced_script(text):
+            chunks = list(map(self.normalize, chunks))
+            chunks[1:] = [" " * has_unspaced_script(chunk[:1]) + chunk for chunk in chunks[1:]]
+        return chunks
+
+    def find_entries(self, chunk: str) -> tuple[str, ...]:
+        """Return the vocabulary entries for a chunk of `split_chunks`."""
+        return _tokenize_word(self.normalize(chunk), self.version, self.with_icu)
+
+    def split_words(self, text: str) -> list[str]:
+        """Return the words and punctuation marks of a text, as they are written."""
+        return [token.text for token in find_tokens(text, self.version, self.with_icu)]
+
+    def _encode_word(self, word: str) -> list[int]:
+        """Return the ids of a chunk; a token that occurs only with other spacing has that one's id."""
+        ids, entries = self._ids_by_token, self.find_entries(word)
+        return [ids[entry] if entry in ids else ids.get(entry.strip(JOINER + SPACER), UNK) for entry in entries]
 
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag: no word of a text is written like one."""

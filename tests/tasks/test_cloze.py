@@ -83,11 +83,11 @@ def parse_text(text: str) -> list[Question]:
 
 
 def read_clozes(text: str) -> list[TokenizedQuestion]:
-    return [tokenize_question(one, "XXXXX", False) for one in parse_text(text)]
+    return [tokenize_question(one, "XXXXX", WordTokenizer(())) for one in parse_text(text)]
 
 
 def make_cloze(fields: Mapping[str, Any], lowercase: bool = False) -> TokenizedQuestion:
-    return tokenize_question(parse_question(fields, "XXXXX"), "XXXXX", lowercase)
+    return tokenize_question(parse_question(fields, "XXXXX"), "XXXXX", WordTokenizer((), lowercase))
 
 
 # Files
@@ -185,7 +185,7 @@ def test_arbitrary_text_is_read_or_refused_in_one_line(fragments: list[str], low
     refusal = ""
     try:
         for one in parse_text("".join(fragments)):
-            found = tokenize_question(one, "XXXXX", lowercase)
+            found = tokenize_question(one, "XXXXX", WordTokenizer((), lowercase))
             assert len(found.candidate_ids) == len(found.document_words) > 0
             assert all(-1 <= place < len(found.candidates) for place in found.candidate_ids)
             assert "XXXXX" in found.query
@@ -243,7 +243,9 @@ def test_words_with_combining_marks_are_single_candidates() -> None:
     assert found.answer == 4
     vocabulary = ClozeVocabulary.learn([parse_question(fields, "XXXXX")], ClozeTextSettings(vocabulary=30), "XXXXX")
     assert UNK not in vocabulary.encode_query([*found.document_words, *found.query])
-    earlier = tokenize_question(parse_question({**fields, "answer": "वह"}, "XXXXX"), "XXXXX", False, version=1)
+    earlier = tokenize_question(
+        parse_question({**fields, "answer": "वह"}, "XXXXX"), "XXXXX", WordTokenizer((), version=1)
+    )
     assert earlier.document_words[1:4] == ["ह", "ि", "न"]
 
 
@@ -601,7 +603,7 @@ def test_synthetic_corpus_depends_on_the_seed_and_is_answerable(
     every = [one._replace(where="") for one in read_questions([*first.train, *first.dev, *first.test], "XXXXX")]
     assert len(every) == len(set(every)) == sum(sizes.values()), "a question occurs twice"
     for one in every[-1000:]:
-        found = tokenize_question(one, "XXXXX", False)
+        found = tokenize_question(one, "XXXXX", WordTokenizer(()))
         assert found.is_answerable
         assert len(found.candidates) >= 4
 

@@ -2,12 +2,14 @@
 
 import inspect
 import io
+import pickle
 import unicodedata
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import pytest
+import regex
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from regard.config import parse_settings
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from regard.tokenizers import tokenizer as tokenizers
+from regard.tokenizers import words
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import TextSettings, Tokenizer, Tokenizers, subsample_lines
 from regard.tokenizers.words import CLOSING_MARKS, JOINER, OPENING_MARKS, SPACER, WordTokenizer
@@ -60,9 +63,26 @@ def train_subwords(kind: Literal["bpe", "unigram", "char"]) -> SentencePieceToke
     return tokenizer
 
 
+REMOVED = {"\u00ad", "\u061c", "\u200b", "\u200e", "\u200f", "\u2060", "\ufeff"}  # besides embeddings and isolates
+DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+ARABIC_FORMS = ("<initial>", "<medial>", "<final>", "<isolated>")
+
+
 def normalize(written: str) -> str:
-    """Return what decoding gives: normalization form C, with one space for each run of white space."""
-    return " ".join(unicodedata.normalize("NFC", written).split())
+    """Return what decoding gives, by the Unicode character database: one space for each run of white space."""
+    folded = "".join(map(fold, written))
+    return " ".join(unicodedata.normalize("NFC", folded).split())
+
+
+def fold(character: str) -> str:
+    if character in REMOVED or unicodedata.bidirectional(character) in DIRECTIONS:
+        return ""
+    form, _, _ = unicodedata.decomposition(character).partition(" ")
+    is_letter_form = form in ARABIC_FORMS and not "\ufdf0" <= character <= "\ufdff"
+    is_wide_letter = form == "<wide>" and (character.isalpha() or character.isdecimal())
+    if is_letter_form or is_wide_letter or (form == "<narrow>" and character < "\uffe0"):
+        return unicodedata.normalize("NFKC", character).replace(" ", "")
+    return character
 
 
 @cache
@@ -313,6 +333,13 @@ WRITINGS = {
     "arabic": "اَلسَّلَامُ عَلَيْكُمْ؟",
     "persian": "می\u200cخواهم بروم.",
     "chinese": "你好，世界。",
+    "japanese": "東京は大きな都市です。「はい」と iPhone 14を買った。 次",
+    "mixed": "は2019年iPhone、 (家)- a家 well-kept東京 ␣家 a <unk>家",
+    "khmer": "ខ្ញុំទៅផ្ទះ។ គាត់នៅ។",
+    "burmese": "သူသွားတယ်။ ငါ",
+    "lao": "ຂ້ອຍຮັກ ແມວ",
+    "korean": "한국어 문장입니다.",
+    "flags": "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f 🇩🇪",
     "emoji": "👨\u200d👩\u200d👧 👍🏽 🇩🇪 ❤\ufe0f",
     "numbers": "1,000.50 3:45 $5 40% 2/3 -1",
     "quotes": '"no" \'tis „so“ »ja« «si» ("a")',
@@ -331,22 +358,23 @@ def test_word_tokenizer_writes_words_and_punctuation_back_as_they_were(
     ids, numbers = tokenizer.encode_with_word_ids(unicodedata.normalize(form, written))
     assert tokenizer.decode(ids) == unicodedata.normalize("NFC", written)
     assert tokenizer.find_word_ids(ids) == numbers
-    assert UNK not in ids
+    assert UNK not in ids or "<unk>" in written
 
 
 def test_word_tokenizer_does_not_split_words_at_combining_marks() -> None:
-    for name in ("hindi", "bengali", "tamil", "thai", "hebrew", "arabic", "persian", "emoji", "vietnamese"):
+    for name in ("hindi", "bengali", "tamil", "hebrew", "arabic", "persian", "emoji", "flags", "vietnamese"):
         tokenizer = WordTokenizer.train([WRITINGS[name]], 100)
-        words = [word.rstrip(".।؟") for word in normalize(WRITINGS[name]).split()]
+        expected = [word.rstrip(".।؟") for word in normalize(WRITINGS[name]).split()]
         assert [
             piece
             for piece in tokenizer.convert_ids_to_tokens(tokenizer.encode(WRITINGS[name]))
             if piece[-1] not in ".।؟"
-        ] == words
+        ] == expected
 
 
 @given(
     written=st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20)
+    | st.text(st.sampled_from("ab1 .,(«-␣東京は家カ。、「」ｶﾞＡ１ ฉันรั ខ្ញុ။\u200b\u200c\u200f\u3000ﷲﺎ\u302a"), max_size=20)
     | st.text(st.sampled_from("ab1 .,(«\"-$…)'\u0301\u200d👍␣‿"), max_size=16)
     | st.lists(
         st.sampled_from([*CLOSING_MARKS, *OPENING_MARKS, SPACER, JOINER, "a", "b.", "(c", "‿a", "a‿", "␣%"])
@@ -357,7 +385,7 @@ def test_any_text_survives_a_vocabulary_of_all_its_words(written: str) -> None:
     ids = tokenizer.encode(written)
     if JOINER in written:
         assert UNK in ids
-    else:
+    elif "␣\u302a" not in normalize(written):  # a mark on the spacer itself
         assert UNK not in ids
         assert tokenizer.decode(ids) == normalize(written)
 
@@ -402,6 +430,120 @@ def test_vocabulary_of_an_earlier_version_splits_text_as_before(tmp_path: Path) 
     WordTokenizer.train(["Cafe\u0301"], 10).save(path)
     loaded = WordTokenizer.load(path)
     assert loaded.decode(loaded.encode("Cafe\u0301")) == "Caf\u00e9"
+
+
+def test_words_of_scripts_without_spaces_are_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = WordTokenizer.train(["東京は大きな家。", "家は大きな 東京"], 100)
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("家は 東京。")) == ["家", "は", "␣東京", "。"]
+    assert tokenizer.decode(tokenizer.encode("大きな 家")) == "大きな家", "the nearest known spacing"
+    monkeypatch.setattr(words, "is_segmenter_installed", lambda: False)
+    tokenizer = WordTokenizer.train(["東京は大きな家。カタカナ"], 100)
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("家は東京。カタカナ")) == [*"家は東京。", "カタカナ"]
+
+
+def test_word_vocabulary_is_read_with_the_segmenter_that_it_was_trained_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "shared.vocab"
+    for is_installed, last_line in ((True, ", segmented by ICU"), (False, "")):
+        monkeypatch.setattr(words, "is_segmenter_installed", lambda is_installed=is_installed: is_installed)
+        WordTokenizer.train(["東京は大きな家。"], 100).save(path)
+        assert path.read_text(encoding="utf-8").endswith(f"\n# regard words, version 3{last_line}\n")
+        monkeypatch.setattr(words, "is_segmenter_installed", lambda: True)
+        assert len(WordTokenizer.load(path).encode("東京は")) == (2 if is_installed else 3)
+        WordTokenizer.train(["a house"], 100).save(path)
+        assert path.read_text(encoding="utf-8").endswith("\n# regard words, version 3\n")
+    WordTokenizer.train(["東京は大きな家。"], 100).save(path)
+    monkeypatch.setattr(words, "is_segmenter_installed", lambda: False)
+    with pytest.raises(UserError, match=r"pip install 'regard\[asian\]'"):
+        WordTokenizer.load(path)
+
+
+def test_word_vocabulary_of_version_2_keeps_words_between_spaces(tmp_path: Path) -> None:
+    path = tmp_path / "shared.vocab"
+    entries = [*SPECIAL_TOKENS, "你好世界", "‿。", "ｶﾅ", "# regard words, version 2"]
+    path.write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
+    before = path.read_bytes()
+    tokenizer = WordTokenizer.load(path)
+    assert tokenizer.convert_ids_to_tokens(tokenizer.encode("你好世界。 ｶﾅ")) == ["你好世界", "‿。", "ｶﾅ"]
+    assert tokenizer.decode(tokenizer.encode("你好世界。 ｶﾅ 你好世界")) == "你好世界。 ｶﾅ 你好世界"
+    tokenizer.save(path)
+    assert path.read_bytes() == before
+
+
+CLUSTERS = {
+    "devanagari": "हिन्दी में क्षत्रिय",
+    "emoji": "👩\u200d👩\u200d👧 👍🏽 🇩🇪🇫🇷 ❤\ufe0f",
+    "jamo": "\u1100\u119e\u11ab 한국",
+    "arabic": "اَلسَّلَامُ عَلَيْكُمْ",
+    "thai": "ฉันรักน้ำที่นี่",
+    "marks": 'x\u0301 ,\u0301 "\u0301',
+}
+
+
+@pytest.mark.parametrize("written", CLUSTERS.values(), ids=CLUSTERS)
+@pytest.mark.parametrize("byte_fallback", [True, False])
+def test_character_vocabulary_keeps_grapheme_clusters_whole(written: str, byte_fallback: bool) -> None:
+    tokenizer = SentencePieceTokenizer.train([written, "a b"], 100, "char", byte_fallback)
+    ids = tokenizer.encode(written)
+    pieces = [piece for piece in tokenizer.convert_ids_to_tokens(ids) if piece != "▁"]
+    assert pieces == [cluster for cluster in regex.findall(r"\X", written) if cluster != " "]
+    assert tokenizer.decode(ids) == written
+    assert tokenizer.find_word_ids(ids) == tokenizer.encode_with_word_ids(written)[1]
+
+
+def test_unknown_clusters_are_written_as_known_characters_and_bytes() -> None:
+    tokenizer = SentencePieceTokenizer.train(["कि कु ना"], 100, "char")
+    pieces = tokenizer.convert_ids_to_tokens(tokenizer.encode("कि नु"))
+    assert pieces == ["▁", "कि", "▁", "न", "ु"]
+    assert tokenizer.decode(tokenizer.encode("नु 👩\u200d👧")) == "नु 👩\u200d👧"
+    small = SentencePieceTokenizer.train(["कि कि कि कु ना"], 6, "char")
+    assert small.vocab_size <= 6 + 256
+    assert small.decode(small.encode("कि कु ना")) == "कि कु ना"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_variants_of_characters_are_encoded_alike(kind: Kind) -> None:
+    usual = "ガイド ABC 123 السلام لا می\u200cخواهم soft 。「"
+    variants = "\ufeffｶﾞｲﾄﾞ ＡＢＣ １２３ \u202bﺍﻟﺴﻼﻡ\u202c \u200fﻻ می\u200cخواهم so\u00adf\u200bt ｡｢"
+    settings = TextSettings(kind=kind, vocabulary=100 if kind in ("word", "char") else 330)
+    tokenizer = tokenizers.train_tokenizer(settings, lambda: [variants] * 4)
+    assert tokenizer.encode(variants) == tokenizer.encode(usual)
+    assert tokenizer.decode(tokenizer.encode(variants)) == usual
+    assert UNK not in tokenizer.encode(usual)
+
+
+def test_normalization_follows_the_unicode_character_database() -> None:
+    for code in (*range(0xD800), *range(0xE000, 0x11000)):
+        expected = unicodedata.normalize("NFC", fold(chr(code)))
+        assert tokenizers.normalize(chr(code), False) == expected, hex(code)
+
+
+def test_models_name_their_normalization_and_earlier_ones_keep_theirs() -> None:
+    tokenizer = SentencePieceTokenizer.train([*SOURCE, "ＡＢＣ"], 400, "bpe")
+    assert b"regard-2" in tokenizer.processor.serialized_model_proto()[-20:], "SentencePiece reads the rule"
+    assert tokenizer.decode(tokenizer.encode("ＡＢＣ\u200b")) == "ABC"
+    earlier = SentencePieceTokenizer(tokenizer.model[:-12])
+    assert earlier.decode(earlier.encode("ＡＢＣ\u200bA\u030a")) == "ＡＢＣ\u200bÅ"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lower_case_is_that_of_the_language(kind: Kind, tmp_path: Path) -> None:
+    settings = TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind], lowercase=True)
+    languages = ("en", "tr")
+    trained = tokenizers.train_tokenizers(
+        settings, lambda: ["I AM IN"] * 9, lambda: ["ISI İYİ", "I\u0307Yİ"] * 9, (), languages
+    )
+    tokenizers.save_tokenizers(trained, settings, tmp_path)
+    loaded = tokenizers.load_tokenizers(settings, tmp_path, languages)
+    for source, target in (trained, loaded, pickle.loads(pickle.dumps(loaded))):
+        assert source.decode(source.encode("I AM IN")) == "i am in"
+        assert target.decode(target.encode("ISI İYİ I\u0307Yİ")) == "ısı iyi iyi"
+        assert UNK not in [*source.encode("I AM IN"), *target.encode("ISI İYİ")]
+    cased = TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind])
+    both = tokenizers.train_tokenizers(cased, lambda: SOURCE, lambda: TARGET, (), languages)
+    assert both.source is both.target
+    assert both.source.decode(both.source.encode("I")) in ("I", "<unk>")
 
 
 def test_word_vocabulary_keeps_the_most_frequent_words() -> None:

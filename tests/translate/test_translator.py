@@ -138,7 +138,7 @@ def test_single_string_instead_of_a_list_is_a_type_error(translator: Translator)
 
 def test_out_of_vocabulary_words_become_unknown_tokens(translator: Translator) -> None:
     made = translator.translate(["Zyxw 漢字 \x00 🙂 ."])[0]
-    assert made.source_tokens == ["<unk>", "<unk>", "<unk>", "<unk>", "␣.", "</s>"]
+    assert made.source_tokens == ["<unk>", "<unk>", "<unk>", "<unk>", "<unk>", "␣.", "</s>"]
     assert made.tokens
 
 
