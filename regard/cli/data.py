@@ -280,14 +280,14 @@ def features(
 
 
 @describe_options
-def make(out: Path, pairs: int = 20_000, seed: int = 1) -> None:
-    """Write the synthetic English–German corpus: train, dev and test as .en, .de and .align (gold, Pharaoh).
+def make(out: Path, pairs: int = 20_000, seed: int = 1, pair: Literal["en-de", "en-ja"] = "en-de") -> None:
+    """Write a synthetic corpus: train, dev and test in English and German or Japanese, and gold alignments (Pharaoh).
 
     Example: regard data make --pairs 20000 --out corpus
     """
     from regard.synthetic.translation import write_translation_corpus
 
-    counts = write_translation_corpus(out, pairs, seed)
+    counts = write_translation_corpus(out, pairs, seed, pair=pair)
     typer.echo(f"{out}: " + ", ".join(f"{name} {count:,} pairs" for name, count in counts.items()))
 
 

@@ -1,5 +1,6 @@
 """The grammar of the synthetic corpus: sentences against hand-written German, and properties of the corpus."""
 
+import hashlib
 import itertools
 import os
 import random
@@ -44,12 +45,13 @@ from regard.synthetic.grammar.lexicon import (
     find_noun,
     find_verb,
 )
-from regard.synthetic.grammar.sentences import AlignedPair, Sentence, SentenceGenerator, realize_sentence_pair
+from regard.synthetic.grammar.sentences import AlignedPair, SentenceGenerator, realize_sentence_pair
 from regard.synthetic.grammar.syntax import (
     Clause,
     CoordinatedPhrase,
     NounPhrase,
     PrepositionalPhrase,
+    Sentence,
     make_relative_pronoun,
 )
 from regard.synthetic.translation import generate_corpus, is_held_out, iterate_combinations
@@ -648,7 +650,7 @@ SPLIT_SIZES = {"train": 20_000, "dev": 300, "test": 1_000}
 
 @pytest.fixture(scope="module")
 def corpus() -> dict[str, list[AlignedPair]]:
-    return generate_corpus(**SPLIT_SIZES, seed=1)
+    return generate_corpus(SPLIT_SIZES["train"], SPLIT_SIZES["dev"], SPLIT_SIZES["test"])
 
 
 def test_corpus_splits_have_the_requested_sizes_and_are_disjoint(corpus: dict[str, list[AlignedPair]]) -> None:
@@ -775,6 +777,13 @@ def test_corpus_is_the_same_in_every_process() -> None:
         environment = {**os.environ, "PYTHONHASHSEED": salt}
         run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
         assert run.stdout == ascii(generate_corpus(40, 9, 9, seed=2))
+
+
+def test_corpus_of_a_seed_stays_the_same() -> None:
+    pairs = generate_corpus(300, 30, 30, seed=1)
+    digest = hashlib.sha256(ascii([tuple(pair)[:3] for split in pairs.values() for pair in split]).encode()).hexdigest()
+    assert digest == "283711bec4a9bcc9b7f9571568b573d40a4f9cb605c938b5eb71205f4cad1a42"
+    assert not any(pair.possible for split in pairs.values() for pair in split)
 
 
 def test_exhausted_grammar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

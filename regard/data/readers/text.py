@@ -46,9 +46,10 @@ def collapse_whitespace(text: str) -> str:
 Link = tuple[int, int]  # indices of a source word and a target word, from 0
 
 
-def format_pharaoh(links: Iterable[Link]) -> str:
-    """Return links in the Pharaoh format, `0-0 1-2`, sorted."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(links))
+def format_pharaoh(links: Iterable[Link], possible: Iterable[Link] = ()) -> str:
+    """Return links in the Pharaoh format, `0-0 1-2`, sorted; `possible` ones are written `1?2`."""
+    marked = sorted([*((link, "-") for link in links), *((link, "?") for link in possible)])
+    return " ".join(f"{source}{mark}{target}" for (source, target), mark in marked)
 
 
 _COMPRESSION_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}

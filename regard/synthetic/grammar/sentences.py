@@ -8,7 +8,8 @@ Rules of alignment:
 - a contraction ("im") links to the preposition and to the article;
 - "kein" links to "not" and to "a"; "cannot" links to "kann" and to "nicht" or "kein";
 - "of" and "to", if German has a genitive or dative without preposition, link to the first word of that phrase;
-- a German comma without an English one links to the conjunction that opens the clause.
+- a German comma without an English one links to the conjunction that opens the clause;
+- what Japanese or English alone has (particles, endings, articles, relative pronouns) has possible links.
 
 Every word of either language has a link.
 """
@@ -17,38 +18,38 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from regard.data.readers.text import Link
 from regard.synthetic.grammar import lexicon as lx
 from regard.synthetic.grammar.clause_generator import VERB_BE, ClauseGenerator
 from regard.synthetic.grammar.english import realize_english_clause
 from regard.synthetic.grammar.german import VERB_FIRST, VERB_LAST, VERB_SECOND, realize_german_clause
+from regard.synthetic.grammar.japanese import realize_japanese_sentence
 from regard.synthetic.grammar.lexicon import Conjunction, Pronoun, Verb
-from regard.synthetic.grammar.syntax import Clause, CoordinatedPhrase, Nominal, NounPhrase, Token, has_determiner
+from regard.synthetic.grammar.syntax import (
+    Clause,
+    CoordinatedPhrase,
+    Nominal,
+    NounPhrase,
+    Sentence,
+    Token,
+    has_determiner,
+)
 
 
 class AlignedPair(NamedTuple):
-    """An English sentence, its German translation, and the sorted (source index, target index) links of their words."""
+    """An English sentence, its translation, both with spaces between words, and the sorted links of their words.
+
+    `possible` are links that an alignment may have or lack; German has only sure ones.
+    """
 
     source: str
     target: str
-    alignment: tuple[tuple[int, int], ...]
+    alignment: tuple[Link, ...]
+    possible: tuple[Link, ...] = ()
 
 
-class Sentence(NamedTuple):
-    """One clause, or two joined by a conjunction.
-
-    `kind` is "statement", "question"; or with two clauses: "trailing" (main clause, conjunction, subordinate clause),
-    "leading" (conjunction, subordinate clause, main clause), "joined" (two main clauses) or "shared" (the second main
-    clause has the first one's subject). The main clause is always `first`.
-    """
-
-    kind: str
-    first: Clause
-    second: Clause | None = None
-    conjunction: Conjunction | None = None
-
-
-def realize_sentence_pair(sentence: Sentence) -> AlignedPair:
-    """Return the sentence in both languages with its alignment."""
+def realize_sentence_pair(sentence: Sentence, language: str = "de") -> AlignedPair:
+    """Return the sentence in English and in German ("de") or Japanese ("ja") with its alignment."""
     question = sentence.kind == "question"
     stop: Token = ("?" if question else ".", ("stop",))
     if sentence.second is None or sentence.conjunction is None:
@@ -57,7 +58,8 @@ def realize_sentence_pair(sentence: Sentence) -> AlignedPair:
         target = realize_german_clause(sentence.first, "0", order)
     else:
         source, target = _realize_two_clauses(sentence.kind, sentence.first, sentence.second, sentence.conjunction)
-    return _align_tokens([*source, stop], [*target, stop])
+    target = realize_japanese_sentence(sentence) if language == "ja" else [*target, stop]
+    return _align_tokens([*source, stop], target)
 
 
 def _realize_two_clauses(
@@ -83,13 +85,17 @@ def _realize_two_clauses(
 
 
 def _align_tokens(source: list[Token], target: list[Token]) -> AlignedPair:
+    """Link the words that have a name in common; a target name that begins with "?" gives a possible link."""
     source_indices: dict[str, list[int]] = {}
     for index, (_, names) in enumerate(source):
         for name in names:
             source_indices.setdefault(name, []).append(index)
-    target_names = [(name, index) for index, (_, names) in enumerate(target) for name in names]
-    links = {(source_index, index) for name, index in target_names for source_index in source_indices.get(name, ())}
-    return AlignedPair(_join_words(source), _join_words(target), tuple(sorted(links)))
+    sure, possible = set[Link](), set[Link]()
+    for name, index in [(name, index) for index, (_, names) in enumerate(target) for name in names]:
+        links = possible if name.startswith("?") else sure
+        links.update((source_index, index) for source_index in source_indices.get(name.lstrip("?"), ()))
+    links_of_kinds = (tuple(sorted(links)) for links in (sure, possible - sure))
+    return AlignedPair(_join_words(source), _join_words(target), *links_of_kinds)
 
 
 def _join_words(tokens: list[Token]) -> str:

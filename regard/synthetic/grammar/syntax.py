@@ -1,4 +1,4 @@
-"""Abstract sentences, the same for both languages: noun phrases, prepositional phrases and clauses.
+"""Abstract sentences, the same for all languages: noun phrases, prepositional phrases and clauses.
 
 A token is a word and the names of its meanings. A name is a path in the abstract sentence, such as "0.subject.noun".
 Two words of the two languages translate each other exactly if they have a name in common.
@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from regard.synthetic.grammar.lexicon import SECTIONS, Adjective, Adverbial, Modal, Noun, Pronoun, Verb, iterate_rows
+from regard.synthetic.grammar.lexicon import (
+    SECTIONS,
+    Adjective,
+    Adverbial,
+    Conjunction,
+    Modal,
+    Noun,
+    Pronoun,
+    Verb,
+    iterate_rows,
+)
 
 Token = tuple[str, tuple[str, ...]]
 
@@ -135,3 +145,17 @@ class Clause:
     def is_past(self) -> bool:
         """True if the finite verb is in a past form."""
         return self.modal.is_past if self.modal else self.tense in {"past", "pluperfect"}
+
+
+class Sentence(NamedTuple):
+    """One clause, or two joined by a conjunction.
+
+    `kind` is "statement", "question"; or with two clauses: "trailing" (main clause, conjunction, subordinate clause),
+    "leading" (conjunction, subordinate clause, main clause), "joined" (two main clauses) or "shared" (the second main
+    clause has the first one's subject). The main clause is always `first`.
+    """
+
+    kind: str
+    first: Clause
+    second: Clause | None = None
+    conjunction: Conjunction | None = None
