@@ -24,8 +24,10 @@ from regard.report.html import ReportSample, compute_head_attention, write_heatm
 from regard.runs import Run
 from regard.runs.run import summarize_run
 from regard.synthetic.corpora import SyntheticCorpus
+from regard.synthetic.translation import DEFAULT_PAIR
 from regard.tasks import get_task
 from regard.tasks.base import DevExample, Prediction, Task
+from regard.tasks.translation import TranslationTask
 from regard.training import train
 from regard.translate import Translation, load
 from regard.translate.evaluation import evaluate_translator, score_alignments
@@ -44,20 +46,28 @@ class Demo(NamedTuple):
     text: str
 
 
-def run_demo(recipe: str, out: Path, **changes: Any) -> Demo:
+def run_demo(recipe: str, out: Path, pair: str = DEFAULT_PAIR, **changes: Any) -> Demo:
     """Write the corpus, train, evaluate and write the report; resume an interrupted demo.
 
     Args:
         recipe: Name or path of a recipe.
         out: Folder of the run.
+        pair: Languages of the corpus of a translation recipe.
         changes: Config overrides with dotted keys, applied after those that make the recipe small.
     """
     start = time.monotonic() - (summarize_run(out).seconds or 0.0)  # includes the time before an interruption
     run, values = Run(out), read_recipe(recipe)
     if run.exists and run.read_config().get("recipe") != recipe:
         raise UserError(f"{out} already holds a run of {run.read_config().get('recipe')}; choose another --out")
-    task = get_task(values)
-    corpus = task.write_synthetic_corpus(out / "corpus")
+    task, folder = get_task(values), out / "corpus"
+    if isinstance(task, TranslationTask):
+        if run.exists and (target := run.read_config()["data"]["target"]) != pair.rpartition("-")[2]:
+            raise UserError(f"{out} already holds a run into the language {target}; choose another --out")
+        corpus = task.write_synthetic_corpus(folder, pair)
+    elif pair != DEFAULT_PAIR:
+        raise UserError(f"--pair is for translation, and the recipe {recipe} is for another task")
+    else:
+        corpus = task.write_synthetic_corpus(folder)
     overrides = {**corpus.select_overrides(values), **changes}
     if run.exists and run.list_steps():
         log_message(f"{out}: resuming from step {run.find_newest_step()}")
@@ -78,16 +88,19 @@ class TranslationDemo:
     def __init__(self, run: Run, task: Task, corpus: SyntheticCorpus) -> None:
         """Translate and align the test set."""
         self.run = run
-        test = read_all_pairs(corpus.test)
+        # In a language without spaces the gold alignments count the words of these files.
+        self.word_files = [shlex.quote(str(path)) for path in corpus.test_words]
+        test, words = read_all_pairs(corpus.test), read_all_pairs(corpus.test_words or corpus.test)
         translator = load(run.folder)
         evaluation = evaluate_translator(translator, test, None)
-        gold = read_gold_alignments(corpus.test[0].with_name("test.align"), test)
+        gold_file = corpus.test[0].with_name("test.align")
+        self.gold_file, gold = shlex.quote(str(gold_file)), read_gold_alignments(gold_file, words, presegmented=True)
         has_attention = evaluation.translations[0].alignment is not None
         self.metrics = {
             "bleu": evaluation.scores.bleu.value,
             "signature": evaluation.scores.bleu.signature,
             "chrf": evaluation.scores.chrf.value,
-            "aer": score_alignments(translator.align(test), gold).aer if has_attention else None,
+            "aer": score_alignments(translator.align(words, presegmented=True), gold).aer if has_attention else None,
             "test_pairs": len(test),
         }
         self.by_length = evaluation.scores.by_length
@@ -108,15 +121,18 @@ class TranslationDemo:
         alignment_error = "none: this model has no attention" if results["aer"] is None else f"{results['aer']:.3f}"
         figures = [
             f"BLEU      {results['bleu']:.1f}  ({results['signature']})",
+            *([f"chrF      {results['chrf']:.1f}"] if self.word_files else []),
             f"AER       {alignment_error}  (against the gold alignments of {results['test_pairs']:,} held-out pairs)",
             f"heat map  {folder / 'attention.png'}",
             f"report    {folder / 'report.html'}",
         ]
         run, picture = shlex.quote(str(folder)), shlex.quote(str(folder / "picture.png"))
+        other_demo = "{regard} demo --recipe bahdanau2015 --out runs/bahdanau"
+        align = f"{{regard}} align {run} {' '.join(self.word_files)} --presegmented --gold {self.gold_file}"
         commands = format_next_steps(
             f'{{regard}} plot {run} "The old teacher gives the child a book ." --out {picture}',
             f'echo "We can not see the dog ." | {{regard}} translate {run} --alignments pharaoh',
-            "{regard} demo --recipe bahdanau2015 --out runs/bahdanau",
+            align if self.word_files else other_demo,
             f"{{regard}} serve {run}",
         )
         return "\n\n".join([*map(_format_translation_sample, self.samples), "\n".join(figures), commands])

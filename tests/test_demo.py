@@ -77,6 +77,32 @@ def test_demo_writes_results_report_and_heat_map(tmp_path: Path, regard: Command
     assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_demo_of_a_language_without_spaces_aligns_its_words(tmp_path: Path, regard: Command) -> None:
+    out = tmp_path / "my demo"
+    demo = run_demo("bahdanau2015", out, "en-ja", **SHORT)
+    assert " " not in (out / "corpus" / "train.ja").read_text(encoding="utf-8")
+    assert f"chrF      {demo.results['chrf']:.1f}\nAER       {demo.results['aer']:.3f}" in demo.text
+    output = run_suggested(demo.text, regard)
+    assert set(output) == {"plot", "translate", "align"}
+    assert len(output["align"].splitlines()) == demo.results["test_pairs"]
+    with pytest.raises(UserError, match="already holds a run into the language ja"):
+        run_demo("bahdanau2015", out, **SHORT)
+
+
+def test_languages_of_a_demo_are_for_translation_alone(regard: Command) -> None:
+    done = regard("demo", "--task", "classify", "--pair", "en-ja")
+    assert done.returncode == 2
+    assert "--pair is for translation" in done.stderr
+
+
+@pytest.mark.slow
+def test_demo_of_a_language_without_spaces_aligns_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.tasks.translation.DEMO_PAIRS", 20_000)
+    results = run_demo("vaswani2017-base", tmp_path / "demo", "en-ja").results
+    assert results["aer"] <= 0.15
+    assert results["chrf"] >= 85
+
+
 @pytest.mark.parametrize("task", slow_after(1, ["tag", "classify", "read", "caption", "regress"]))
 def test_demo_of_a_task_suggests_commands_that_work(
     tmp_path: Path, task: str, regard: Command, monkeypatch: pytest.MonkeyPatch

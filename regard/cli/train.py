@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -141,12 +141,18 @@ def _suggest_learning_rate(
 
 
 @describe_options
-def demo(recipe: str | None = None, task: str | None = None, out: Path | None = None) -> None:
+def demo(
+    recipe: str | None = None,
+    task: str | None = None,
+    pair: Literal["en-de", "en-ja"] = "en-de",
+    out: Path | None = None,
+) -> None:
     """Train a small model on synthetic data in minutes, and show its predictions and attention.
 
     Example: regard demo --recipe bahdanau2015 --out runs/bahdanau
     """
     from regard.demo import run_demo
+    from regard.synthetic.translation import DEFAULT_PAIR
     from regard.tasks import TASKS
 
     if task is not None and task not in TASKS:
@@ -156,9 +162,11 @@ def demo(recipe: str | None = None, task: str | None = None, out: Path | None = 
         raise UserError(f"the recipe {recipe} is for the task {recipe_task}, not {task}")
     task = recipe_task or task or DEFAULT_TASK
     recipe = recipe or TASKS[task].demo_recipe
-    out = out or Path("runs") / ("demo" if task == DEFAULT_TASK else f"demo-{task}")
-    with print_resume_command_on_interrupt(f"regard demo --recipe {recipe} --out {out}"):
-        typer.echo(run_demo(recipe, out).text)
+    pair_option = "" if pair == DEFAULT_PAIR else f" --pair {pair}"
+    name = f"-{pair}" if pair_option else "" if task == DEFAULT_TASK else f"-{task}"
+    out = out or Path("runs") / f"demo{name}"
+    with print_resume_command_on_interrupt(f"regard demo --recipe {recipe}{pair_option} --out {out}"):
+        typer.echo(run_demo(recipe, out, pair).text)
 
 
 @describe_options

@@ -30,6 +30,7 @@ class SyntheticCorpus(NamedTuple):
     test: Sequence[Path]
     overrides: Mapping[str, Any]  # dotted keys; not every recipe of the task has all of them
     overrides_by_kind: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # further ones, by `model.kind`
+    test_words: Sequence[Path] = ()  # `test` with spaces between words, if it has none
 
     def select_overrides(self, recipe: Recipe) -> dict[str, Any]:
         """Return the overrides whose keys the recipe has."""

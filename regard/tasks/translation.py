@@ -29,7 +29,7 @@ from regard.runs import Run
 from regard.search import Hypothesis, search
 from regard.special_tokens import EOS, PAD, SPECIAL_TOKENS
 from regard.synthetic.corpora import CORPUS_WORDS, SyntheticCorpus
-from regard.synthetic.translation import write_translation_corpus
+from regard.synthetic.translation import DEFAULT_PAIR, write_translation_corpus
 from regard.tasks.base import (
     SAMPLES,
     DevExample,
@@ -243,11 +243,14 @@ class TranslationTask(Task):
         """Return the dev pairs of a run, given its config."""
         return [DevExample(pair.source, pair.target) for pair in split_corpora(config.data, config.training.seed).dev]
 
-    def write_synthetic_corpus(self, folder: Path) -> SyntheticCorpus:
+    def write_synthetic_corpus(self, folder: Path, pair: str = DEFAULT_PAIR) -> SyntheticCorpus:
         """Write the data of the task's demo into a folder."""
-        counts = write_translation_corpus(folder, DEMO_PAIRS, overwrite=True)
+        counts = write_translation_corpus(folder, DEMO_PAIRS, overwrite=True, pair=pair)
         log_message(
             f"corpus in {folder}: {counts['train']:,} pairs to train on, {counts['dev']:,} dev, {counts['test']:,} test"
         )
-        train, dev, test = ([folder / f"{name}.{side}" for side in ("en", "de")] for name in counts)
-        return SyntheticCorpus(train, dev, test, **CORPUS_WORDS["translation"])
+        train, dev, test = ([folder / f"{name}.{side}" for side in pair.split("-")] for name in counts)
+        if pair == DEFAULT_PAIR:
+            return SyntheticCorpus(train, dev, test, **CORPUS_WORDS["translation"])
+        words = [test[0], test[1].with_suffix(f".words{test[1].suffix}")]
+        return SyntheticCorpus(train, dev, test, **CORPUS_WORDS[f"translation-{pair}"], test_words=words)
