@@ -42,6 +42,7 @@ class ParsedDocument(NamedTuple):
     texts: Sequence[TranslatableText]
     write: Callable[[], bytes]
     languages: tuple[str, str] = ("", "")  # source and target; "" if the document does not declare them
+    set_language: Callable[[str], None] = lambda code: None  # called before `write` with the target, if it is known
 
 
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}

@@ -112,6 +112,8 @@ def translate_document(
             warn(f"{title}: no translation for {source!r}, which stays as it is")
         if len(empty) > MAX_WARNINGS:
             warn(f"{title}: {len(empty):,} of {len(parsed.texts):,} texts have no translation")
+    if languages[1]:
+        parsed.set_language(languages[1])
     return parsed.write()
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
+from itertools import chain, groupby
 
 from regard.documents.base import (
     META_CHARSET,
@@ -32,7 +33,7 @@ from regard.documents.escaping import (
     replace_line_breaks,
     unescape_markup,
 )
-from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, make_tag_node
+from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, find_new_direction, make_tag_node
 from regard.documents.xml_tree import CDATA_START, ELEMENT_NAMES, XML_TOKEN, check_xml
 from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
 
@@ -139,23 +140,42 @@ class HtmlText(TaggedText):
         return super().write()
 
 
+def _set_direction(token: HtmlToken, direction: str, language: str) -> None:
+    """Set the direction of a tag that has one, and direction and language of <html>."""
+    if not token.tag_name or token.is_closing:
+        return
+    token.source = re.sub(
+        r"""(\sdir\s*=\s*["']?)(?:rtl|ltr)\b""", rf"\g<1>{direction}", token.source, flags=re.IGNORECASE
+    )
+    if token.tag_name == "html":
+        if language:
+            token.source = re.sub(r"""(\s(?:xml:)?lang\s*=\s*["']?)[\w-]+""", rf"\g<1>{language}", token.source)
+        if not re.search(r"\sdir\s*=", token.source):
+            token.source = f'{token.source[:5]} dir="{direction}"{token.source[5:]}'
+
+
 def _parse_tokens(source: EncodedText, tokens: Iterable[HtmlToken]) -> ParsedDocument:
     """Build the document of a file that is split into tokens."""
     spans = list(_split_at_block_tags(tokens))
     attributes = [attribute for span in spans for token in span for attribute in _find_translated_attributes(token)]
     filled = ((index, HtmlText(span)) for index, span in enumerate(spans) if any(token.text.strip() for token in span))
     texts = {index: text for index, text in filled if text.text}
+    target: dict[str, str] = {}
 
     def write() -> bytes:
         for token, of_token in groupby(attributes, key=lambda attribute: attribute.token):
             _fill_attributes(token, of_token)
+        all_texts = [text.text for text in texts.values()], [text.translation for text in texts.values()]
+        if direction := find_new_direction(*map(" ".join, all_texts)):
+            for token in chain.from_iterable(spans):
+                _set_direction(token, direction, target.get("language", ""))
         out = ["".join(token.source for token in span) for span in spans]
         for index, text in texts.items():
             if not text.is_unchanged:
                 out[index] = text.write()
         return source.encode_like_source("".join(out), is_markup=True)
 
-    return ParsedDocument([*attributes, *texts.values()], write)
+    return ParsedDocument([*attributes, *texts.values()], write, set_language=partial(target.__setitem__, "language"))
 
 
 def _iterate_html_tokens(source: str) -> Iterator[HtmlToken]:

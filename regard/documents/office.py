@@ -20,6 +20,12 @@ from regard.tag_pairs import TagHalf, match_tag_pairs
 
 OOXML, ODF = ELEMENT_NAMES["ooxml"], ELEMENT_NAMES["odf"]
 TEXT_ELEMENTS = {"w:t": ' xml:space="preserve"', "a:t": ""}
+# Properties of paragraphs and runs in Word are in a fixed order: these come after w:bidi and w:rtl.
+AFTER_BIDI = (
+    "adjustRightInd|snapToGrid|spacing|ind|contextualSpacing|mirrorIndents|suppressOverlap|jc|textDirection|textAlignment|"
+    "textboxTightWrap|outlineLvl|divId|cnfStyle|rPr|sectPr|pPrChange"
+)
+AFTER_RTL = "cs|em|lang|eastAsianLayout|specVanish|oMath|rPrChange"
 XML_SPACE_ATTRIBUTE = re.compile(r"""\sxml:space\s*=\s*(?:"[^"]*"|'[^']*')""")
 OOXML_RANGE_MARKER = re.compile(r"w:(bookmark|commentRange|perm|moveToRange)(Start|End)")
 DOCX_TEXT_PARTS = re.compile(
@@ -44,8 +50,39 @@ def _parse_ooxml_document(
         raise DocumentError(f"does not match its extension: it has no {main_part}.xml")
     if "[Content_Types].xml" not in entries:
         raise DocumentError("does not match its extension: it has no [Content_Types].xml")
-    parser = partial(parse_xml_paragraphs, format="ooxml", iterate_nodes=_iterate_ooxml_nodes)
+    parser = partial(
+        parse_xml_paragraphs, format="ooxml", iterate_nodes=_iterate_ooxml_nodes, set_direction=_set_ooxml_direction
+    )
     return parse_zip_document(entries, limits, list(filter(text_parts.fullmatch, entries)), parser)
+
+
+def _set_ooxml_direction(paragraph: XmlElement, content: str, direction: str) -> str:
+    """Return the content of a paragraph with its direction, and in Word that of its runs, in their properties."""
+    prefix = re.escape(paragraph.opening[1:].split()[0].rstrip(">").removesuffix("p"))
+    if not re.match(rf"<{prefix}pPr[\s/>]", content):
+        content = f"<{prefix}pPr/>{content}"
+    if paragraph.name == "a:p":
+        content = re.sub(rf"""^(<{prefix}pPr\b[^>]*?)\srtl=["'][^"']*["']""", r"\1", content)
+        return re.sub(rf"^<{prefix}pPr\b", rf'\g<0> rtl="{int(direction == "rtl")}"', content)
+    content = re.sub(rf"^<{prefix}pPr\s*/>", f"<{prefix}pPr></{prefix}pPr>", content)
+    head, end, runs = content.partition(f"</{prefix}pPr>")
+    parts = re.split(rf"(<{prefix}txbxContent\b.*?</{prefix}txbxContent>)", runs, flags=re.DOTALL)
+    old = re.compile(rf"<{prefix}(?:bidi|rtl)(?:\s[^>]*)?/>")
+    head, parts[::2] = old.sub("", head), [old.sub("", part) for part in parts[::2]]  # the others have theirs
+    if direction == "ltr":
+        return head + end + "".join(parts)
+    before = re.compile(rf"(?=<{prefix}(?:{AFTER_RTL})[\s/>]|\Z)")
+    run = re.compile(
+        rf"(<{prefix}r(?:\s[^>]*)?(?<!/)>)(?:<{prefix}rPr>(.*?)</{prefix}rPr>|<{prefix}rPr\s*/>)?", re.DOTALL
+    )
+
+    def add_rtl(found: re.Match[str]) -> str:
+        inside = before.sub(f"<{prefix}rtl/>", found[2] or "", count=1)
+        return f"{found[1]}<{prefix}rPr>{inside}</{prefix}rPr>"
+
+    head = re.sub(rf"(?=<{prefix}(?:{AFTER_BIDI})[\s/>]|\Z)", f"<{prefix}bidi/>", head, count=1)
+    parts[::2] = [run.sub(add_rtl, part) for part in parts[::2]]
+    return head + end + "".join(parts)
 
 
 def _iterate_ooxml_nodes(element: XmlElement, depth: int = 0) -> Iterator[InlineNode]:

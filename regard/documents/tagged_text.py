@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from regard.data.languages import is_right_to_left
 from regard.documents.base import ParsedDocument, TranslatableText
 from regard.documents.escaping import (
     ENTITY,
@@ -226,6 +227,12 @@ def _copy_line_breaks(text: str, source: str) -> str:
 def strip_placeholder_tags(text: str) -> str:
     """Return a text for the translator without its tags, unescaped."""
     return unescape_markup(PLACEHOLDER_TAG.sub("", text))
+
+
+def find_new_direction(text: str, translation: str) -> str | None:
+    """Return `rtl` or `ltr`, the direction of a translation, if it is not that of the text; tags do not count."""
+    reversed_before, is_reversed = (is_right_to_left(strip_placeholder_tags(one)) for one in (text, translation))
+    return None if is_reversed == reversed_before else "rtl" if is_reversed else "ltr"
 
 
 class TaggedText(TranslatableText):

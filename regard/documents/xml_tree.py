@@ -11,7 +11,14 @@ from sys import intern  # a document has few different tags, and many of each
 from regard.data.readers.xml_stream import SAFE_PARSER_OPTIONS, free_element
 from regard.documents.base import XML_DECLARATION, DocumentError, EncodedText, ParsedDocument, decode_declared_encoding
 from regard.documents.escaping import escape_text
-from regard.documents.tagged_text import InlineNode, OutputFragment, TaggedText, make_tag_node, nest_tag_pairs
+from regard.documents.tagged_text import (
+    InlineNode,
+    OutputFragment,
+    TaggedText,
+    find_new_direction,
+    make_tag_node,
+    nest_tag_pairs,
+)
 from regard.errors import to_single_line
 from regard.paths import read_package_yaml
 
@@ -163,9 +170,16 @@ def parse_xml(content: bytes, format: str) -> tuple[EncodedText, XmlElement]:
 
 
 def parse_xml_paragraphs(
-    content: bytes, format: str, iterate_nodes: Callable[[XmlElement], Iterable[InlineNode]]
+    content: bytes,
+    format: str,
+    iterate_nodes: Callable[[XmlElement], Iterable[InlineNode]],
+    set_direction: Callable[[XmlElement, str, str], str] = lambda element, content, direction: content,
 ) -> ParsedDocument:
-    """Parse an XML file whose texts are the format's paragraphs, outside of its excluded elements."""
+    """Parse an XML file whose texts are the format's paragraphs, outside of its excluded elements.
+
+    `set_direction` gets a paragraph whose translation runs in another direction than its text, its new content, and
+    that direction; it returns the content with it.
+    """
     (encoded, root), names = parse_xml(content, format), ELEMENT_NAMES[format]
     elements = root.walk(enters=lambda element: element.name not in names["excluded"])
     paragraphs = [element for element in elements if element.name in names["paragraphs"] and element.children]
@@ -176,7 +190,10 @@ def parse_xml_paragraphs(
         # From the end, because inner paragraphs are written before outer ones.
         for element, tagged_text in reversed(translatable):
             if not tagged_text.is_unchanged:
-                element.replace_content(tagged_text.write())
+                content = tagged_text.write()
+                if direction := find_new_direction(tagged_text.text, tagged_text.translation):
+                    content = set_direction(element, content, direction)
+                element.replace_content(content)
         return encoded.encode_like_source(root.serialize(), is_markup=True)
 
     return ParsedDocument([tagged_text for _, tagged_text in translatable], write)

@@ -11,12 +11,24 @@ from typing import NamedTuple
 from babel import Locale, UnknownLocaleError
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from regard.data.languages import normalize_language_code
 from regard.tokenizers.urls import remove_urls
 
 AUTO = "auto"
-INTERNAL_CODES = {"pt-br": "pb", "zh-hans": "zh", "zh-hant": "zt"}
+INTERNAL_CODES = {
+    **{"pt-br": "pb", "zh-hans": "zh", "zh-cn": "zh", "zh-sg": "zh"},
+    **dict.fromkeys(("zh-hant", "zh-tw", "zh-hk", "zh-mo"), "zt"),
+}
 PUBLIC_CODES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
-VARIANTS = {"pt": "pb", "pb": "pt", "zh": "zt", "zt": "zh"}  # the detector may know one, and the other be served
+VARIANTS = {
+    "pt": "pb",
+    "pb": "pt",
+    "zh": "zt",
+    "zt": "zh",
+    "nb": "no",
+    "no": "nb",
+    "fil": "tl",
+}  # the detector may know one, and the other be served
 MAX_DETECTIONS = 3
 SAMPLE_SIZE = 5000  # characters that detection reads
 URL_SEARCH_SIZE = 4 * SAMPLE_SIZE  # characters of a long text from which URLs are removed to get a sample
@@ -25,9 +37,9 @@ WINDOW = 100_000  # characters of one search, during which no other thread runs
 
 
 def internal_code(code: str) -> str:
-    """Normalize a language code: lower case, one code for each language."""
-    lower = code.strip().lower().replace("_", "-")
-    return INTERNAL_CODES.get(lower, lower)
+    """Normalize a language code: lower case, one code for each language: `de` for `deu`, `zt` for `zh-TW`."""
+    normal = normalize_language_code(code.strip())
+    return INTERNAL_CODES.get(normal, normal)
 
 
 def public_code(code: str) -> str:
@@ -63,11 +75,13 @@ class LanguageDetector:
     """Detect which of some languages a text is in; languages that the identifier does not know are `unknown`."""
 
     def __init__(self, codes: Iterable[str]) -> None:
-        served, known = sorted(set(codes)), set(map(str, _load_identifier().labels))
-        self.codes_by_label = {code: code for code in served if code in known}
-        for code in served:
-            if VARIANTS.get(code) in known:
-                self.codes_by_label.setdefault(VARIANTS[code], code)
+        served, known = sorted(set(codes)), sorted(map(str, _load_identifier().labels))
+        labels = {internal_code(label): label for label in known} | {label: label for label in known}
+        self.codes_by_label = {labels[code]: code for code in served if code in labels}
+        for code in served:  # served variants, and regions of a language
+            for variant in (VARIANTS.get(code, ""), code.partition("-")[0]):
+                if variant in labels:
+                    self.codes_by_label.setdefault(labels[variant], code)
         self.unknown = [code for code in served if code not in self.codes_by_label.values()]
         # A shallow copy: restricting its languages leaves the model as it is.
         self.identifier = copy(_load_identifier())

@@ -915,6 +915,33 @@ def test_html_outside_of_text_stays_byte_identical() -> None:
     assert translate_document("a.htm", PAGE.encode(), uppercase_texts).decode() == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "answer", "language", "expected"),
+    [
+        ('<html lang="en"><p>house</p>', "بيت", "ar", '<html dir="rtl" lang="ar"><p>بيت</p>'),
+        ("<HTML><p dir=ltr>house</p>", "בית", None, '<HTML dir="rtl"><p dir=rtl>בית</p>'),
+        (
+            "<html lang='ar' dir='rtl'><p dir=\"RTL\">بيت</p>",
+            "house",
+            "en",
+            "<html lang='en' dir='ltr'><p dir=\"ltr\">house</p>",
+        ),
+        (
+            '<html lang="en" dir="ltr"><p dir="auto">house</p>',
+            "Haus",
+            "de",
+            '<html lang="en" dir="ltr"><p dir="auto">Haus</p>',
+        ),
+        ("<p>house</p>", "家", "ja", "<p>家</p>"),
+    ],
+)
+def test_html_direction_is_that_of_the_translation(
+    source: str, answer: str, language: str | None, expected: str
+) -> None:
+    made = translate_document("a.html", source.encode(), lambda texts: [answer], languages=(None, language))
+    assert made.decode() == expected
+
+
 def test_html_inline_tags_follow_their_words() -> None:
     content = b"<p>see <b>the old</b> dog <i>now</i></p>"
     assert translate_document("a.html", content, reverse_texts) == b"<p><i>now</i> dog <b>old the</b> see</p>"
@@ -1281,6 +1308,40 @@ def test_docx_text_translated_to_itself_stays_byte_identical() -> None:
     content = wrap_in_docx(f"{body}<w:p>{make_run('x')}</w:p>")
     made = translate_document("a.docx", content, lambda texts: [texts[0], "y"])
     assert read_docx_body(made) == f"{body}<w:p>{make_run('y')}</w:p>"
+
+
+def translate_into(text: str) -> Callable[[Sequence[str]], list[str]]:
+    """Return a translator that replaces the words of each text by one, between its tags."""
+    return lambda texts: [re.sub(r"(?<![<\w/])[\w ]+(?![\w/]*>)", text, one, count=1) for one in texts]
+
+
+def test_docx_paragraphs_in_arabic_run_from_right_to_left_and_back() -> None:
+    box = "<w:pict><w:txbxContent><w:p><w:r><w:t>inside</w:t></w:r></w:p></w:txbxContent></w:pict>"
+    content = wrap_in_docx(
+        '<w:p><w:pPr><w:keepNext/><w:jc w:val="start"/></w:pPr><w:r><w:rPr><w:b/><w:lang w:val="en"/></w:rPr>'
+        "<w:t>one</w:t></w:r></w:p>"
+        f'<w:p w:rsidR="1"><w:r w:rsidR="2"><w:t>two</w:t></w:r><w:r>{box}</w:r></w:p>'
+        "<w:p><w:pPr/><w:r><w:rPr/><w:t>three</w:t></w:r></w:p>"
+    )
+    arabic = translate_document("a.docx", content, translate_into("بيت"))
+    body = read_zip(arabic)["word/document.xml"].decode()
+    assert '<w:pPr><w:keepNext/><w:bidi/><w:jc w:val="start"/></w:pPr>' in body
+    assert '<w:rPr><w:b/><w:rtl/><w:lang w:val="en"/></w:rPr>' in body
+    assert re.findall(r"<w:t>(\w+)", body) == ["بيت"] * 4, "the paragraph in the text box as well"
+    assert body.count("<w:pPr>") == body.count("<w:bidi/>") == 4
+    assert body.count("<w:r>") + body.count("<w:r ") == body.count("<w:rPr>") == body.count("<w:rtl/>") == 4
+    english = translate_document("a.docx", arabic, translate_into("house"))
+    assert not re.search("<w:(bidi|rtl)", read_zip(english)["word/document.xml"].decode())
+    german = read_zip(translate_document("a.docx", content, translate_into("Haus")))["word/document.xml"]
+    assert not re.search(b"<w:(bidi|rtl)", german)
+
+
+def test_pptx_paragraphs_in_hebrew_run_from_right_to_left_and_back() -> None:
+    hebrew = translate_document("a.pptx", make_pptx(), translate_into("בית"))
+    english = translate_document("a.pptx", hebrew, translate_into("house"))
+    for content, expected in ((hebrew, "1"), (english, "0")):
+        title = pptx.Presentation(io.BytesIO(content)).slides[0].shapes.title
+        assert title.text_frame.paragraphs[0]._p.pPr.get("rtl") == expected
 
 
 # PowerPoint

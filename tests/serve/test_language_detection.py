@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx
 import pytest
+from babel import Locale
 from hypothesis import given
 from hypothesis import strategies as st
 from support.server import ask_in_process
@@ -87,3 +89,64 @@ def test_text_in_an_undetectable_language_is_translated(fluent_run: Run) -> None
     detected, named = ask_in_process(f"{fluent_run.folder}=tlh-de", Settings(), ask)
     assert detected.json()["translatedText"] == named.json()["translatedText"]
     assert detected.json()["detectedLanguage"] == {"confidence": 0.0, "language": "tlh"}
+
+
+SENTENCES = {  # "The old house is in the garden, and the young man sees it."
+    "am": "አሮጌው ቤት በአትክልቱ ውስጥ ነው፤ ወጣቱም ያየዋል።",
+    "ar": "البيت القديم في الحديقة، والشاب يراه.",
+    "bn": "পুরনো বাড়িটি বাগানে আছে, আর যুবকটি সেটি দেখছে।",
+    "el": "Το παλιό σπίτι είναι στον κήπο, και ο νεαρός άντρας το βλέπει.",
+    "fa": "خانهٔ قدیمی در باغ است و مرد جوان آن را می‌بیند.",
+    "he": "הבית הישן נמצא בגן, והאיש הצעיר רואה אותו.",
+    "hi": "पुराना घर बगीचे में है, और युवक उसे देखता है।",
+    "ja": "古い家は庭にあり、若い男がそれを見ています。",
+    "ka": "ძველი სახლი ბაღშია და ახალგაზრდა კაცი მას ხედავს.",
+    "km": "ផ្ទះចាស់នៅក្នុងសួន ហើយបុរសវ័យក្មេងមើលឃើញវា។",
+    "ko": "오래된 집이 정원에 있고 젊은 남자가 그것을 봅니다.",
+    "ru": "Старый дом стоит в саду, и молодой человек видит его.",
+    "ta": "பழைய வீடு தோட்டத்தில் உள்ளது, இளைஞன் அதைப் பார்க்கிறான்.",
+    "th": "บ้านเก่าอยู่ในสวน และชายหนุ่มมองเห็นมัน",
+    "tr": "Eski ev bahçede ve genç adam onu görüyor.",
+    "uk": "Старий будинок стоїть у саду, і молодий чоловік його бачить.",
+    "ur": "پرانا گھر باغ میں ہے اور نوجوان اسے دیکھتا ہے۔",
+    "vi": "Ngôi nhà cũ ở trong vườn, và chàng trai trẻ nhìn thấy nó.",
+    "zh": "老房子在花园里，年轻人看见了它。",
+}
+# Names of countries in each language, from the Unicode Consortium, are texts of these.
+NAMED = [
+    *("af", "as", "az", "be", "bg", "br", "bs", "ca", "cs", "cy", "de", "et", "eu", "fi", "fo", "fr", "fy", "ga", "gd"),
+    *("gl", "gu", "ha", "hu", "hy", "id", "is", "it", "jv", "kk", "kn", "ku", "ky", "la", "lb", "ln", "lo", "lt", "lv"),
+    *("mg", "mk", "ml", "mn", "mr", "mt", "my", "ne", "nl", "nn", "om", "or", "pa", "pl", "ps", "pt", "ro", "se", "si"),
+    *("sk", "sl", "so", "sq", "sr", "sv", "sw", "te", "tg", "tk", "ug", "uz", "yo"),
+]
+
+
+def test_languages_of_many_scripts_are_detected_among_all_that_are_served() -> None:
+    names = {code: [name for key, name in Locale(code).territories.items() if len(key) == 2] for code in NAMED}
+    texts = SENTENCES | {code: ", ".join(of_code) for code, of_code in names.items() if len(of_code) > 100}
+    assert len(texts) >= 60
+    detect = LanguageDetector(texts)
+    assert detect.unknown == []
+    assert {code: detect(text)[0].language for code, text in texts.items()} == {code: code for code in texts}
+
+
+def test_sixty_languages_are_served_by_the_codes_that_clients_use(fluent_run: Run) -> None:
+    codes = ["deu", "zh_CN", "zh-TW", "pt-BR", "iw", "nb", *SENTENCES, *NAMED]
+    pairs = [f"{fluent_run.folder}={code.replace('_', '-')}-en" for code in dict.fromkeys(codes)]
+
+    async def ask(client: httpx.AsyncClient) -> tuple[Any, list[httpx.Response]]:
+        listed = (await client.get("/languages")).json()
+        sources = ["zh", "zh-Hans", "zt", "zh-Hant", "pb", "PT_br", "ger", "he", "nb"]
+        requests = [{"q": "der junge Mann", "source": source} for source in sources]
+        requests.append({"q": SENTENCES["th"], "source": "auto"})
+        return listed, [await client.post("/translate", json={**fields, "target": "en"}) for fields in requests]
+
+    listed, answers = ask_in_process(pairs, Settings(processes=0), ask)
+    names = {language["code"]: language["name"] for language in listed}
+    assert len(names) >= 60
+    assert names["zh-Hant"] == "Chinese (Traditional)"
+    assert names["pt-BR"] == "Portuguese (Brazil)"
+    assert (names["he"], names["sw"]) == ("Hebrew", "Swahili")
+    assert not {"iw", "deu", "zh_CN"} & set(names), "each language is listed once"
+    assert [answer.status_code for answer in answers] == [200] * len(answers)
+    assert answers[-1].json()["detectedLanguage"]["language"] == "th"

@@ -225,11 +225,13 @@ def _wait_at_gate(started: threading.Event, gate: threading.Event, find: Callabl
     find(*batch)
 
 
-def ask_in_process(run: Path | str, settings: Settings, ask: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
+def ask_in_process(
+    run: Path | str | list[str], settings: Settings, ask: Callable[[httpx.AsyncClient], Awaitable[T]]
+) -> T:
     """Call `ask` with a client of the application in this process, without a socket."""
 
     async def asking() -> T:
-        service = Service([str(run)], replace(settings, processes=0))
+        service = Service(run if isinstance(run, list) else [str(run)], replace(settings, processes=0))
         try:
             transport = httpx.ASGITransport(make_application(service))
             async with httpx.AsyncClient(transport=transport, base_url="http://inside") as client:
