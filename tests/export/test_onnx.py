@@ -21,13 +21,12 @@ from support.corpora import translation_recipes
 from support.fast_models import randomize
 from support.search import assert_same_hypotheses
 from support.training import copy_run, corpus_files
-from torch import nn
 
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.export.onnx.decoder_states import ENCODER, STEP
 from regard.export.onnx.engine import OnnxModel
-from regard.export.onnx.export import compute_layer_norm, export
+from regard.export.onnx.export import export
 from regard.export.onnx.graph_passes import fold
 from regard.models import build
 from regard.runs import Run
@@ -218,14 +217,6 @@ def test_onnx_graphs_accept_an_empty_source(exported_transformer: Path) -> None:
     assert found[2] is not None
     torch.testing.assert_close(found[2].weights, expected[2].weights, rtol=1e-4, atol=1e-4)
     assert not found[2].weights[1].any()
-
-
-def test_layer_norms_are_computed_as_by_pytorch() -> None:
-    norm = nn.LayerNorm(4, eps=0.25)
-    nn.init.normal_(norm.weight)
-    nn.init.normal_(norm.bias)
-    x = 2 * torch.randn(2, 3, 4) + 5
-    torch.testing.assert_close(compute_layer_norm(norm, x), norm(x))
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +112,6 @@ def export(model: Seq2Seq, folder: Path, int8: bool = False) -> None:
     for module in exported.modules():
         if isinstance(module, Recurrent):
             module.unroll = run_as_op
-        elif isinstance(module, nn.LayerNorm):
-            module.forward = partial(compute_layer_norm, module)  # type: ignore[method-assign]
     folder.mkdir(parents=True, exist_ok=True)
     source, lengths = torch.full((B, S), 4), torch.full((B,), S)
     state = make_example_state(exported)
@@ -131,17 +128,6 @@ def export(model: Seq2Seq, folder: Path, int8: bool = False) -> None:
     outputs = ["log_probs", *attention, *(f"new.{name}" for name in changed)]
     step_graph = StepGraph(exported.decoder, state, changed)
     _write_graph(step_graph, folder / STEP, int8, inputs, outputs, ({0: ROW_DIM}, step_shapes))
-
-
-def compute_layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:
-    """Compute (x − mean) · 1/√(var + ε) · γ + β over the last dimension.
-
-    onnxruntime's layer norm processes a row number by number; these ten operations use SIMD instructions. They are
-    chosen so that onnxruntime does not fuse them to its own operation again, as it does with a power and a quotient.
-    """
-    centered = x - x.mean(-1, keepdim=True)
-    variance = (centered * centered).mean(-1, keepdim=True)
-    return centered * (variance + norm.eps).sqrt().reciprocal() * norm.weight + norm.bias
 
 
 def _write_graph(
