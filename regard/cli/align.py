@@ -83,7 +83,7 @@ def align(
             if gold_alignments is not None:
                 all_links.append(links)
             score = round(scored.hypothesis.log_prob, 6)
-            document = {**make_alignment_dict(alignment, units), "pairs": sorted(links), "score": score}
+            document = {**make_alignment_dict(alignment), "pairs": sorted(links), "score": score}
             sys.stdout.write((format_json(document) if as_json else format_pharaoh(links)) + "\n")
         sys.stdout.flush()
     if gold_alignments is not None:

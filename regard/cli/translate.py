@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -36,6 +36,7 @@ def translate(
     n_best: int = 1,
     as_json: bool = False,
     alignments: str | None = None,
+    units: Literal["words", "subwords", "characters"] = "words",
     tags: bool = False,
     domain: str | None = None,
     *,
@@ -54,13 +55,20 @@ def translate(
         raise UserError(
             "--alignments numbers words without tags and cannot be combined with --tags; use --json, which lists them"
         )
+    if units != "words" and not (alignments or as_json):
+        raise UserError(f"--units {units} is for alignments: it needs --alignments pharaoh or --json")
     folders, files = split_runs(runs)
     document = find_document(files)
     if document and (as_json or alignments or n_best > 1):
         raise UserError(f"{document} is a document; --json, --alignments and --n-best are for lines of text")
     output_format = "json" if as_json else "pharaoh" if alignments else "text"
     translation_options = search.parse(
-        beam=beam, n_best=n_best, alignments=output_format != "text", tags=tags or document is not None, domain=domain
+        beam=beam,
+        n_best=n_best,
+        alignments=output_format != "text",
+        tags=tags or document is not None,
+        domain=domain,
+        units=units,
     )
     open_translator = partial(engine_options.open_translator, folders, translation_options)
     if document:
@@ -150,10 +158,10 @@ def make_translation_dict(translation: Translation) -> dict[str, Any]:
     }
 
 
-def make_alignment_dict(alignment: Alignment, units: str = "words") -> dict[str, Any]:
+def make_alignment_dict(alignment: Alignment) -> dict[str, Any]:
     """Return an alignment as a JSON object."""
     return {
-        "units": units,
+        "units": alignment.units,
         "source": alignment.source,
         "target": alignment.target,
         "source_offsets": alignment.source_spans,

@@ -46,6 +46,7 @@ class TokenizedWords(NamedTuple):
     subwords: Sequence[str] = ()  # the text of each token; empty: punctuation tokens count as well
     spans: Sequence[Span] = ()  # the characters of each word in the text
     weights: Floats | None = None  # tokens × words: the fraction of a token in each word; None: all of it in one
+    units: str = WORDS
 
     def make_weights(self, num_tokens: int) -> Floats:
         """Return the fraction of each token in each word (tokens, words); tokens behind the text have none."""
@@ -67,10 +68,10 @@ def find_units(
     token_spans = _find_token_spans(tokenizer, text, ids, chunk_ids)
     if units == SUBWORDS:
         outer = np.stack((np.floor(token_spans[:, 0]), np.ceil(token_spans[:, 1])), axis=1).astype(int)
-        return TokenizedWords(subwords, range(len(ids)), subwords, list(map(tuple, outer.tolist())))
+        return TokenizedWords(subwords, range(len(ids)), subwords, list(map(tuple, outer.tolist())), None, units)
     spans = find_word_spans(text) if units == WORDS else _find_character_spans(text)
     words, weights = [text[start:end] for start, end in spans], _weigh_units(token_spans, spans)
-    return TokenizedWords(words, chunk_ids, subwords, spans, weights)
+    return TokenizedWords(words, chunk_ids, subwords, spans, weights, units)
 
 
 def find_units_of_text(tokenizer: Tokenizer, text: str, units: str = WORDS) -> TokenizedWords:

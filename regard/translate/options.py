@@ -18,6 +18,7 @@ from regard.errors import UserError
 from regard.models.hypothesis import Floats, LengthPenalty, SearchOptions, check_sampling
 from regard.search.constraints import Constraint, Phrase
 from regard.special_tokens import SPECIAL_TOKENS, UNK
+from regard.tokenizers.alignment_units import WORDS, check_units
 from regard.tokenizers.tokenizer import Tokenizer, Tokenizers
 
 AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate2")
@@ -51,6 +52,7 @@ class Options:
     replace_unknown: bool = False  # replace <unk> by the source word that it attends to most …
     dictionary: Mapping[str, str] = field(default_factory=dict)  # … or by that word's entry in here
     tags: bool = False  # project inline tags and placeholders to the aligned words of the translation
+    units: str = WORDS  # what alignments link: words, subwords or characters; with the latter two the model sees URLs
     addresses: bool = True  # copy URLs and e-mail addresses unchanged; the model does not see them
     domain: str | None = None  # domain tag of the texts, for a model that was trained with corpus tags
     sample: bool = False  # sample translations instead of beam search
@@ -67,6 +69,10 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
+        check_units(self.units)
+        for name in ("tags", "replace_unknown"):
+            if self.units != WORDS and getattr(self, name):
+                raise UserError(f"{name} needs the alignment of {WORDS}, so that units cannot be {self.units!r}")
         check_sampling(self.temperature, self.top_k, self.top_p)
         penalty = 0.0 if self.length_penalty == "average" else self.length_penalty
         if isinstance(penalty, str) or not abs(penalty) <= 10:

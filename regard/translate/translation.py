@@ -19,7 +19,7 @@ import torch
 from regard.data.readers.text import Link
 from regard.models.hypothesis import Floats
 from regard.search.constraints import Phrase
-from regard.tokenizers.alignment_units import TokenizedWords
+from regard.tokenizers.alignment_units import WORDS, TokenizedWords
 from regard.tokenizers.word_segmentation import Span, find_word_spans, needs_space, split_words
 
 LINE_BREAK = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
@@ -140,9 +140,12 @@ def keep_untranslated(segments: Sequence[Segment], translations: Sequence[Transl
 
 
 def _copy_source(source: str, translation: Translation) -> Translation:
-    words, spans = split_words(source), find_word_spans(source)
+    words, spans, units = split_words(source), find_word_spans(source), WORDS
+    if translation.alignment is not None:
+        words, spans, units = (getattr(translation.alignment, name) for name in ("source", "source_spans", "units"))
     identity = np.eye(len(words), dtype=np.float32)
-    alignment = Alignment(words, words, identity, [(number, number) for number in range(len(words))], spans, spans)
+    links = [(number, number) for number in range(len(words))]
+    alignment = Alignment(words, words, identity, links, spans, spans, units)
     return replace(translation, text=source, alignment=alignment, untranslated=1)
 
 
@@ -181,19 +184,25 @@ def _join_one_rank(source: str, segments: Sequence[Segment], translations: Seque
 
 
 def _adapt_white_space(segments: Sequence[Segment], texts: Sequence[str]) -> list[Segment]:
-    """Return the translations with the white space around them.
+    """Return the translations with the white space around them."""
+    targets = [Segment(segment.before, text, segment.after) for segment, text in zip(segments, texts, strict=True)]
+    for index, (left, right) in enumerate(pairwise(segments)):
+        if texts[index] and texts[index + 1]:
+            targets[index] = targets[index]._replace(after=adapt_gap(left, right, texts[index]))
+            targets[index + 1] = targets[index + 1]._replace(before="")
+    return targets
+
+
+def adapt_gap(left: Segment, right: Segment, translation: str) -> str:
+    """Return the white space between two segments as it suits the translation of the first.
 
     Chinese and Japanese sentences have no space after them: it is dropped after such a translation, and added after
     another one of a source without it. A Thai sentence has one.
     """
-    targets = [Segment(segment.before, text, segment.after) for segment, text in zip(segments, texts, strict=True)]
-    for index, (left, right) in enumerate(pairwise(segments)):
-        gap, is_cjk = left.after + right.before, _CJK_END.match(texts[index][::-1])
-        if texts[index] and texts[index + 1] and not gap.strip(" \u3000"):
-            missing = " " * (not needs_space(left.text, right.text))
-            targets[index] = targets[index]._replace(after="" if is_cjk else gap or missing)
-            targets[index + 1] = targets[index + 1]._replace(before="")
-    return targets
+    gap = left.after + right.before
+    if gap.strip(" \u3000"):
+        return gap
+    return "" if _CJK_END.match(translation[::-1]) else gap or " " * (not needs_space(left.text, right.text))
 
 
 def _join_alignments(
@@ -202,24 +211,47 @@ def _join_alignments(
     """Join the word alignments of all segments; None if a segment with words has none."""
     if any(translation.alignment is None for _, _, translation in parts if translation.tokens):
         return None
-    source_spans, target_spans = find_word_spans(source), find_word_spans(target)
-    source_ends, target_ends = ([end for _, end in spans] for spans in (source_spans, target_spans))
-    soft = np.zeros((len(target_ends), len(source_ends)), dtype=np.float32)
-    pairs: set[Link] = set()
+    moved: list[Alignment] = []  # with the spans of the whole texts
     source_offset = target_offset = 0
     for segment, joined, translation in parts:
         source_offset += len(segment.before)
         target_offset += len(joined.before)
         if translation.alignment is not None:
-            # The words that contain those of the segment, which may begin inside a word.
-            columns = [bisect_right(source_ends, source_offset + start) for start, _ in find_word_spans(segment.text)]
-            rows = [bisect_right(target_ends, target_offset + start) for start, _ in find_word_spans(translation.text)]
-            np.add.at(soft, np.ix_(rows, columns), translation.alignment.soft)
-            pairs.update((columns[word], rows[target_word]) for word, target_word in translation.alignment.pairs)
+            spans = _shift_spans(translation.alignment.source_spans or find_word_spans(segment.text), source_offset)
+            others = _shift_spans(translation.alignment.target_spans or find_word_spans(joined.text), target_offset)
+            moved.append(translation.alignment._replace(source_spans=spans, target_spans=others))
         source_offset += len(segment.text + segment.after)
         target_offset += len(joined.text + joined.after)
+    if moved and moved[0].units != WORDS:
+        return _concatenate_alignments(moved)
+    source_spans, target_spans = find_word_spans(source), find_word_spans(target)
+    source_ends, target_ends = ([end for _, end in spans] for spans in (source_spans, target_spans))
+    soft = np.zeros((len(target_ends), len(source_ends)), dtype=np.float32)
+    pairs: set[Link] = set()
+    for alignment in moved:
+        # The words that contain those of the segment, which may begin inside a word.
+        columns = [bisect_right(source_ends, start) for start, _ in alignment.source_spans]
+        rows = [bisect_right(target_ends, start) for start, _ in alignment.target_spans]
+        np.add.at(soft, np.ix_(rows, columns), alignment.soft)
+        pairs.update((columns[word], rows[target_word]) for word, target_word in alignment.pairs)
     words = [source[start:end] for start, end in source_spans], [target[start:end] for start, end in target_spans]
     return Alignment(*words, soft, sorted(pairs), source_spans, target_spans)
+
+
+def _shift_spans(spans: Sequence[Span], offset: int) -> list[Span]:
+    return [(start + offset, end + offset) for start, end in spans]
+
+
+def _concatenate_alignments(alignments: Sequence[Alignment]) -> Alignment:
+    """Join alignments of subwords or characters, which are in one segment each."""
+    soft = torch.block_diag(*(torch.from_numpy(one.soft) for one in alignments)).numpy()  # type: ignore[no-untyped-call]
+    source, target = (
+        [word for one in alignments for word in one.source],
+        [word for one in alignments for word in one.target],
+    )
+    source_spans = [span for one in alignments for span in one.source_spans]
+    target_spans = [span for one in alignments for span in one.target_spans]
+    return Alignment(source, target, soft, find_argmax_links(soft), source_spans, target_spans, alignments[0].units)
 
 
 class Alignment(NamedTuple):
@@ -231,6 +263,7 @@ class Alignment(NamedTuple):
     pairs: list[Link]  # (source word, target word): for each target word the source word that it attends to most
     source_spans: Sequence[Span] = ()  # the characters of each word in the texts
     target_spans: Sequence[Span] = ()
+    units: str = WORDS  # or subwords or characters
 
     def replace_target_words(self, target: Sequence[str], text: str) -> Alignment:
         """Return a copy with other target words, which make up `text`; several words for one repeat its row."""
@@ -257,8 +290,8 @@ def align_words(attention: Floats, source: TokenizedWords, target: TokenizedWord
     """
     shape = len(target.words), len(source.words)
     if not all(shape):
-        soft, spans = np.zeros(shape, dtype=np.float32), (source.spans, target.spans)
-        return Alignment(source.words, target.words, soft, [], *spans)
+        soft, rest = np.zeros(shape, dtype=np.float32), (source.spans, target.spans, source.units)
+        return Alignment(source.words, target.words, soft, [], *rest)
     columns = source.make_weights(attention.shape[1])
     rows = np.ascontiguousarray(target.make_weights(attention.shape[0]).T)
     has_letters = np.ones(attention.shape[0], dtype=np.float32)
@@ -268,7 +301,8 @@ def align_words(attention: Floats, source: TokenizedWords, target: TokenizedWord
     sums = rows.sum(1, keepdims=True)
     rows /= np.where(sums > 0, sums, np.float32(1))
     soft = (rows @ attention @ columns).astype(np.float32)
-    return Alignment(source.words, target.words, soft, find_argmax_links(soft), source.spans, target.spans)
+    links = find_argmax_links(soft)
+    return Alignment(source.words, target.words, soft, links, source.spans, target.spans, source.units)
 
 
 def find_argmax_links(soft: Floats) -> list[Link]:

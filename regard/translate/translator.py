@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,7 +34,7 @@ from regard.tokenizers.alignment_units import (
 )
 from regard.tokenizers.sentence_splitter import split_sentences
 from regard.tokenizers.tokenizer import Tokenizers, check_unicode
-from regard.tokenizers.word_segmentation import join_words
+from regard.tokenizers.word_segmentation import find_word_spans, has_unspaced_script, join_words
 from regard.translate.backends import TORCH, base, check_engine_options
 from regard.translate.backends.exports import LoadedRun, list_tokens
 from regard.translate.options import (
@@ -48,6 +50,7 @@ from regard.translate.translation import (
     EncodedSegment,
     Segment,
     Translation,
+    adapt_gap,
     align_words,
     shift_to_next_step,
     split_into_segments,
@@ -130,7 +133,8 @@ class Translator:
             check_unicode(text)
         options = compiled.options
         # 1. Protect.
-        protect = protect_markup if options.tags else protect_urls if options.addresses else protect_nothing
+        protects_urls = options.addresses and options.units == WORDS
+        protect = protect_markup if options.tags else protect_urls if protects_urls else protect_nothing
         protected = list(map(protect, texts))
         plain = [text for protected_text in protected for text in protected_text.translatable_texts]
         # 2. Segment.
@@ -216,8 +220,9 @@ class Translator:
         ids = [id for id in hypothesis.tokens if id != EOS]
         written, alignment = target.decode(ids), None
         if attention is not None and (options.alignments or options.tags or options.replace_unknown):
-            source = find_units(self.tokenizers.source, text, encoded.ids, encoded.word_ids)
-            alignment = align_words(attention, source, find_units(target, written, ids, target.find_word_ids(ids)))
+            source = find_units(self.tokenizers.source, text, encoded.ids, encoded.word_ids, options.units)
+            words = find_units(target, written, ids, target.find_word_ids(ids), options.units)
+            alignment = align_words(attention, source, words)
         if options.replace_unknown:
             if attention is None:
                 raise UserError("this model has no attention, so it cannot replace <unk> by source words")
@@ -225,8 +230,7 @@ class Translator:
             replacements = find_unknown_replacements(ids, attention, source_of_tokens, options.dictionary)
             written = replace_unknown([written], replacements)[0]
             if alignment is not None:
-                words = replace_unknown(alignment.target, replacements)
-                alignment = alignment.replace_target_words(words, written)
+                alignment = alignment.replace_target_words(replace_unknown(alignment.target, replacements), written)
         return Translation(
             source=text,
             text=written,
@@ -352,6 +356,9 @@ def load(
     )
 
 
+_UNSTABLE_WORDS = 3  # last words of a script without spaces, which the following tokens may still divide otherwise
+
+
 class StreamedWord(NamedTuple):
     """A word of the translation, the white space before it, and its attention."""
 
@@ -362,36 +369,42 @@ class StreamedWord(NamedTuple):
 
 def stream_words(translator: Translator, text: str) -> Iterator[StreamedWord]:
     """Yield the words of a text's greedy translation as soon as each is complete."""
-    before, words_before, total_words = "", 0, len(text.split())
+    before, offset, word_ends = "", 0, [end for _, end in find_word_spans(text)]
+    previous, written = None, ""  # the segment before, and its translation
     compiled = translator.compile_options(Options(beam=1, addresses=False))
     for encoded in translator.prepare_texts([text], compiled).encoded_segments:
         segment = encoded.segment
-        before += segment.before
-        num_words = len(segment.text.split())
-        for index, (word, attention) in enumerate(_decode_greedily(translator, encoded) if encoded.ids else ()):
-            words_behind = total_words - words_before - num_words
-            weights = attention and [0.0] * words_before + attention + [0.0] * words_behind
-            yield StreamedWord(before if not index else " ", word, weights)
-            before = ""
-        words_before += num_words
-        before += segment.after
+        before, offset = before + segment.before, offset + len(segment.before)
+        columns = [bisect_right(word_ends, offset + start) for start, _ in find_word_spans(segment.text)]
+        before = adapt_gap(previous, segment, written) if previous and written else before
+        written = ""
+        for word in _decode_greedily(translator, encoded) if encoded.ids else ():
+            weights = word.weights and np.bincount(columns, word.weights, len(word_ends)).tolist()
+            yield StreamedWord(before + word.before, word.text, weights)
+            before, written = "", written + word.before + word.text
+        before, offset = before + segment.after, offset + len(segment.text + segment.after)
+        previous = segment
     if before:
         yield StreamedWord(before, "", None)
 
 
-def _decode_greedily(translator: Translator, encoded: EncodedSegment) -> Iterator[tuple[str, list[float] | None]]:
+def _decode_greedily(translator: Translator, encoded: EncodedSegment) -> Iterator[StreamedWord]:
     """Decode a segment by greedy search; yield each word when it is complete, with its attention over source words."""
     searcher, options = BeamSearch(translator.models, SearchOptions(beam=1)), Options()
     searcher.add(*translator.make_batch([encoded.ids]))
     (sentence,) = searcher.active
-    num_emitted = 0
+    emitted = 0  # characters
     while searcher.num_active:
         searcher.step()
         tokens, attention = sentence.backtrack(0)
         (hypothesis,) = translator.trim_and_shift_attentions([Hypothesis(tokens, 0.0, 0.0, attention)])
         translation = translator.build_translation(encoded, [hypothesis], options)
-        words = translation.text.split()
-        num_complete = len(words) if sentence.done else len(words) - 1  # the next tokens may continue the last word
-        weights = translation.alignment.soft.tolist() if translation.alignment else [None] * len(words)
-        yield from list(zip(words, weights, strict=True))[num_emitted:num_complete]
-        num_emitted = max(num_emitted, num_complete)
+        text, spans = translation.text, find_word_spans(translation.text)
+        # The next tokens may continue the last word.
+        num_incomplete = 0 if sentence.done else _UNSTABLE_WORDS if has_unspaced_script(text) else 1
+        weights = translation.alignment.soft.tolist() if translation.alignment else [None] * len(spans)
+        for (start, end), of_word in list(zip(spans, weights, strict=True))[: max(0, len(spans) - num_incomplete)]:
+            if end > emitted:
+                begin = max(start, emitted)
+                yield StreamedWord(" " * (0 < emitted < begin), text[begin:end], of_word)
+                emitted = end

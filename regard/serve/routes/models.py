@@ -26,6 +26,7 @@ from regard.serve.service import Service
 from regard.special_tokens import EOS
 from regard.tasks.base import Prediction
 from regard.tokenizers.tokenizer import Tokenizer
+from regard.tokenizers.word_segmentation import split_words
 from regard.translate import Options
 from regard.translate.inspection import compute_attention_by_head, trace_decoding
 from regard.translate.translator import StreamedWord, stream_words
@@ -134,7 +135,7 @@ async def _read_inspect_request(service: Service, request: Request) -> tuple[Tra
 
 async def _iterate_events(pool: BoundedThreadPool, words: Iterator[StreamedWord], source: str) -> AsyncIterator[bytes]:
     """Yield an event for each word when it is known, then one for the whole translation."""
-    yield _to_event("start", {"source": source.split()})
+    yield _to_event("start", {"source": split_words(source)})
     text = ""
     try:
         while (word := await pool(next, words, None)) is not None:
