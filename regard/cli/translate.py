@@ -164,8 +164,8 @@ def make_alignment_dict(alignment: Alignment) -> dict[str, Any]:
         "units": alignment.units,
         "source": alignment.source,
         "target": alignment.target,
-        "source_offsets": alignment.source_spans,
-        "target_offsets": alignment.target_spans,
+        "source_offsets": alignment.source_spans or None,
+        "target_offsets": alignment.target_spans or None,
         "pairs": alignment.pairs,
         "soft": [[round(weight, 4) for weight in row] for row in alignment.soft.tolist()],
     }

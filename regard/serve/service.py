@@ -279,7 +279,7 @@ def compose_translations(first: Translation, second: Translation) -> Translation
     if left is not None and right is not None and right.soft.shape[1] == left.soft.shape[0]:
         soft = right.soft @ left.soft
         links = [(int(row.argmax()), number) for number, row in enumerate(soft) if row.size and row.max() > 0]
-        alignment = Alignment(left.source, right.target, soft, sorted(links))
+        alignment = Alignment(left.source, right.target, soft, sorted(links), left.source_spans, right.target_spans)
     return replace(
         second,
         source=first.source,

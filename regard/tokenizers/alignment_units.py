@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from regard.errors import UserError
 from regard.special_tokens import UNK
-from regard.tokenizers.tokenizer import Tokenizer, normalize
+from regard.tokenizers.tokenizer import Tokenizer
 from regard.tokenizers.word_segmentation import (
     Span,
     find_word_spans,
@@ -101,14 +101,14 @@ def _find_token_spans(
 ) -> npt.NDArray[np.float64]:
     """Return the start and end of each token (tokens, 2) in characters, of which a byte piece has a fraction.
 
-    Unknown tokens share what the other tokens of their chunk leave. If another normalization than NFC has changed the
-    length of a chunk, its tokens have their fractions of the normalized length.
+    Unknown tokens share what the other tokens of their chunk leave. If the tokens of a chunk are longer or shorter than
+    it, as with the normalization of old vocabularies, they have their fractions of it.
     """
     sizes, spans = np.array(tokenizer.measure_tokens(ids), dtype=np.float64), np.zeros((len(ids), 2))
     for index, chunk in enumerate(_CHUNK.finditer(text)):
         tokens = range(*np.searchsorted(chunk_ids, (index, index + 1)))
         characters = split_graphemes(chunk[0])
-        offsets = list(accumulate((len(normalize(one, False).encode()) for one in characters), initial=0))
+        offsets = list(accumulate((len(tokenizer.normalize(one).encode()) for one in characters), initial=0))
         unknown = [token for token in tokens if ids[token] == UNK]
         if unknown:
             sizes[unknown] = 0

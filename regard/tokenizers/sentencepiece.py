@@ -24,7 +24,7 @@ from regard.tokenizers.tokenizer import (
     lower_dotless_i,
     normalize,
 )
-from regard.tokenizers.word_segmentation import split_graphemes
+from regard.tokenizers.word_segmentation import has_unspaced_script, split_graphemes
 
 
 class BpeMerges:
@@ -168,6 +168,15 @@ class SentencePieceTokenizer(Tokenizer):
         text = lower_dotless_i(text) if self.has_dotless_i else text
         return [self._encode_cached_word(word) for word in text.split()]
 
+    def encode_phrase(self, text: str) -> list[int]:
+        """Return the ids of a phrase inside a text; in scripts without spaces nothing marks its beginning."""
+        ids = self.encode(text)
+        if not ids or ids[0] == UNK or not has_unspaced_script(text.strip()[0]):
+            return ids
+        first = self.pieces[ids[0]].removeprefix(_WORD_START)
+        parts = [first] if self.processor.piece_to_id(first) != UNK else first
+        return [*(int(self.processor.piece_to_id(part)) for part in parts if part), *ids[1:]]
+
     def _encode_word(self, word: str) -> list[int]:
         """Return the ids of one word, which do not depend on the words around it."""
         check_unicode(word)
@@ -246,11 +255,16 @@ class SentencePieceTokenizer(Tokenizer):
         return [len(self._decode_piece(id).strip(b" ")) for id in ids]
 
     def find_word_boundary_ids(self) -> frozenset[int]:
-        """Return the ids that end the previous word: EOS, and pieces that begin with a space or a punctuation mark."""
+        """Return the ids that end the previous word: EOS, and pieces that begin with a space or a punctuation mark.
+
+        Letters of a script without spaces end a word of another script, too.
+        """
         boundaries = {
             id
             for id, piece in enumerate(self.pieces)
-            if not self.processor.is_byte(id) and not self.processor.is_control(id) and not piece[0].isalnum()
+            if not self.processor.is_byte(id)
+            and not self.processor.is_control(id)
+            and (not piece[0].isalnum() or has_unspaced_script(piece[0]))
         }
         return frozenset(boundaries - {UNK} | {EOS})
 

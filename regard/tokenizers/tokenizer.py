@@ -79,6 +79,10 @@ class Tokenizer(Protocol):
         """Return the ids of a text, without BOS and EOS."""
         return [id for word in self.encode_by_word(text) for id in word]
 
+    def encode_phrase(self, text: str) -> list[int]:
+        """Return the ids of a phrase inside a text; in scripts without spaces nothing marks its beginning."""
+        return self.encode(text)
+
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag, which no text can produce."""
 

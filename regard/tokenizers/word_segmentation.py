@@ -2,7 +2,8 @@
 
 Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan put no spaces between words. ICU (the package `icu4py`) finds
 their words with its dictionaries; without it each grapheme cluster counts as a word, except for runs of Latin letters,
-digits or Katakana. In other scripts words are what is between spaces, with their punctuation, as in Pharaoh alignments.
+digits or Katakana. URLs are one word. In other scripts words are what is between spaces, with their punctuation, as in
+Pharaoh alignments.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from importlib.util import find_spec
 from itertools import accumulate, pairwise
 
 import regex
+
+from regard.special_tokens import SPECIAL_TOKENS, UNK
+from regard.tokenizers.urls import URL_OR_PLACEHOLDER
 
 Span = tuple[int, int]  # of characters: start and end
 
@@ -32,6 +36,7 @@ _WHITE_SPACE_WORD = re.compile(r"\S+")
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30fe\u31f0-\u31ff\uff66-\uff9f"
 # Without ICU: runs of Katakana, runs of letters and digits of scripts with spaces, or one grapheme cluster.
 _CLUSTER_OR_RUN = regex.compile(rf"[{_KATAKANA}]+|[[\p{{L}}\p{{M}}\p{{N}}_]--[{UNSPACED_CHARACTERS}]]+|\X", regex.V1)
+_UNDIVIDED = re.compile(f"({URL_OR_PLACEHOLDER.pattern}|{SPECIAL_TOKENS[UNK]})", re.IGNORECASE)
 _GRAPHEME_CLUSTER = regex.compile(r"\X")
 
 
@@ -108,7 +113,9 @@ def _divide_chunk(text: str, start: int, end: int, with_icu: bool) -> list[Span]
     chunk = text[start:end]
     if not _UNSPACED.search(chunk):
         return [(start, end)]
-    parts = _segment_with_icu(chunk) if with_icu else _CLUSTER_OR_RUN.findall(chunk)
+    segment = _segment_with_icu if with_icu else _CLUSTER_OR_RUN.findall
+    pieces = enumerate(_UNDIVIDED.split(chunk))
+    parts = [part for index, piece in pieces for part in ([piece] if index % 2 else segment(piece)) if part]
     bounds = pairwise(accumulate(map(len, parts), initial=start))
     return [span for span, part in zip(bounds, parts, strict=True) if not _is_invisible(part)]
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER, unescape_html
+from regard.tokenizers.word_segmentation import has_unspaced_script, needs_space
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*){ATTRIBUTES}(?P<alone>/?)>")
@@ -157,11 +158,16 @@ def parse_inline_markup(text: str, is_markup: bool, protected_span: re.Pattern[s
             stack.append(node)
         elif not tag.key:
             before, after = text[span.start() - 1 : span.start()], text[position : position + 1]
-            node.spaces_around = before.isspace(), after.isspace()
+            # A placeholder or a URL beside a script without spaces is a word of its own.
+            is_word = not span[0].startswith("<")
+            node.spaces_around = (
+                before.isspace() or (is_word and has_unspaced_script(before)),
+                after.isspace() or (is_word and has_unspaced_script(after)),
+            )
             if plain[-1:].isspace() and not (after.isspace() or is_word_start(after)):
                 plain = plain[:-1]  # punctuation behind it, or the end, follows the word before
                 _clamp_positions(stack[0].children, len(plain))
-            elif plain[-1:].isalnum() and after.isalnum():
+            elif plain[-1:].isalnum() and after.isalnum() and needs_space(plain, after):
                 plain += " "
                 node.start = len(plain)
             position += after.isspace() and (not plain or plain[-1].isspace())  # keep one of two spaces

@@ -20,6 +20,8 @@ from regard.search.constraints import Constraint, Phrase
 from regard.special_tokens import SPECIAL_TOKENS, UNK
 from regard.tokenizers.alignment_units import WORDS, check_units
 from regard.tokenizers.tokenizer import Tokenizer, Tokenizers
+from regard.tokenizers.word_segmentation import UNSPACED_CHARACTERS, find_word_spans, has_unspaced_script, split_words
+from regard.tokenizers.words import JOINER, SPACER
 
 AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate2")
 FP32, INT8 = PRECISIONS = ("fp32", "int8")
@@ -151,17 +153,25 @@ def compile_options(options: Options, tokenizers: Tokenizers) -> CompiledOptions
             f"the prefix {options.prefix!r} cannot be spelled: the vocabulary does not have all of its words"
         )
     for words in (*options.force, *options.glossary.values()):
-        if options.forbid and ForbiddenWords(target, options.forbid).ends_in_forbidden(target.encode(words)):
+        unspaced = [word for word in options.forbid if has_unspaced_script(word)]
+        is_forbidden = any(word.strip().casefold() in words.casefold() for word in unspaced)
+        if is_forbidden or (
+            options.forbid and ForbiddenWords(target, options.forbid).ends_in_forbidden(target.encode(words))
+        ):
             raise UserError(f"{words!r} is both forced and forbidden")
     return compiled
 
 
 def encode_phrase(tokenizer: Tokenizer, words: str) -> Phrase:
-    """Return a phrase to force, as ids of whole words; raise UserError if the vocabulary cannot spell it."""
-    ids = tokenizer.encode(words)
+    """Return a phrase to force, as ids of whole words; raise UserError if the vocabulary cannot spell it.
+
+    In scripts without spaces anything may follow it.
+    """
+    ids = tokenizer.encode_phrase(words)
     if not ids or UNK in ids:
         raise UserError(f"{words!r} cannot be forced: the vocabulary cannot spell it")
-    return Phrase(tuple(ids), tokenizer.find_word_boundary_ids())
+    is_unspaced = has_unspaced_script(words.strip()[-1])
+    return Phrase(tuple(ids), None if is_unspaced else tokenizer.find_word_boundary_ids())
 
 
 class Glossary:
@@ -169,13 +179,26 @@ class Glossary:
 
     def __init__(self, tokenizer: Tokenizer, entries: Mapping[str, str]) -> None:
         self.phrases = {term.casefold(): encode_phrase(tokenizer, words) for term, words in entries.items()}
-        known = "|".join(re.escape(term) for term in sorted(entries, key=len, reverse=True))
-        self.pattern = re.compile(rf"(?<![\w-])(?:{known})(?![\w-])", re.IGNORECASE)
+        known = "|".join(_make_term_pattern(term) for term in sorted(entries, key=len, reverse=True))
+        self.pattern = re.compile(known, re.IGNORECASE)
 
     def find_phrases(self, text: str) -> list[Phrase]:
         """Return the phrases that the terms of a text must become, one per occurrence."""
-        terms = map(str.casefold, self.pattern.findall(text))
+        edges = {edge for span in find_word_spans(text) for edge in span} if has_unspaced_script(text) else ()
+        terms = [
+            match[0].casefold()
+            for match in self.pattern.finditer(text)
+            if (not has_unspaced_script(match[0][0]) or match.start() in edges)
+            and (not has_unspaced_script(match[0][-1]) or match.end() in edges)
+        ]
         return [self.phrases[term] for term in terms if term in self.phrases]
+
+
+def _make_term_pattern(term: str) -> str:
+    """Return the pattern of a term between word boundaries; the segmenter finds those of scripts without spaces."""
+    left = "" if has_unspaced_script(term[:1]) else rf"(?<![^\W{UNSPACED_CHARACTERS}])(?<!-)"
+    right = "" if has_unspaced_script(term[-1:]) else rf"(?![^\W{UNSPACED_CHARACTERS}])(?!-)"
+    return left + re.escape(term) + right
 
 
 class ForbiddenWords:
@@ -198,8 +221,39 @@ class ForbiddenWords:
 
     def ends_in_forbidden(self, ids: Sequence[int]) -> bool:
         """Return True if the ids end in a forbidden word or phrase."""
-        words = [_normalize_word(word) for word in self.tokenizer.decode(ids).split()[-self.longest :]]
+        words = [_normalize_word(word) for word in split_words(self.tokenizer.decode(ids))[-self.longest :]]
         return any(tuple(words[-size:]) in self.forbidden for size in range(1, len(words) + 1))
+
+
+class ForbiddenSubstrings:
+    """Search constraint that forbids words of scripts without spaces, anywhere in the text, ignoring case."""
+
+    def __init__(self, tokenizer: Tokenizer, words: Sequence[str]) -> None:
+        self.texts = list(map(_get_token_bytes, tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))))
+        # For each beginning of a forbidden word, the tokens that complete it.
+        self.completions: list[tuple[bytes, list[int]]] = []
+        for word in (word.strip().casefold().encode() for word in words):
+            for size in range(len(word)):
+                rest = word[size:]
+                completes = [text.startswith(rest) if size else rest in text for text in self.texts]
+                self.completions.append((word[:size], [id for id, found in enumerate(completes) if found]))
+
+    def __call__(self, log_probs: Tensor, written: Tensor, sentence: Tensor) -> None:
+        """See `regard.search.constraints.Constraint`."""
+        for row, ids in enumerate(written[:, -MAX_TAIL_TOKENS:].tolist()):
+            tail = b"".join(self.texts[id] for id in ids)
+            for beginning, tokens in self.completions:
+                if tokens and tail.endswith(beginning):
+                    log_probs[row, tokens] = -torch.inf
+
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def _get_token_bytes(token: str) -> bytes:
+    """Return what a token adds to a text, in UTF-8, in lower case."""
+    byte = _BYTE_TOKEN.fullmatch(token)
+    return bytes.fromhex(byte[1]) if byte else token.replace("▁", " ").strip(JOINER + SPACER).casefold().encode()
 
 
 class ForbiddenPhrases:
@@ -229,16 +283,18 @@ def compile_forbidden(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[
         if not word.strip():
             raise UserError("the words to forbid contain an empty word")
     marks = [word for word in words if not _normalize_word(word)]
-    with_letters = [word for word in words if _normalize_word(word)]
+    unspaced = [word for word in words if _normalize_word(word) and has_unspaced_script(word)]
+    with_letters = [word for word in words if _normalize_word(word) and not has_unspaced_script(word)]
+    substrings: list[Constraint] = [ForbiddenSubstrings(tokenizer, unspaced)] if unspaced else []
     tokens = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
     sequences: list[tuple[int, ...]] = [
         (id,) for id, token in enumerate(tokens) if any(mark.strip() in token for mark in marks)
     ]
     sequences += [tuple(ids) for ids in map(tokenizer.encode, marks) if UNK not in ids]
     if not with_letters:
-        return sequences, []
+        return sequences, substrings
     if tokenizer.find_word_boundary_ids() is not None:
-        return sequences, [ForbiddenWords(tokenizer, with_letters)]
+        return sequences, [ForbiddenWords(tokenizer, with_letters), *substrings]
     ids_by_word: dict[str, list[int]] = {}
     for id, token in enumerate(tokens):
         ids_by_word.setdefault(token.casefold(), []).append(id)
@@ -246,7 +302,7 @@ def compile_forbidden(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[
     sequences += [(id,) for phrase in phrases if len(phrase) == 1 for id in phrase[0]]
     sequences += [tuple(ids) for ids in map(tokenizer.encode, with_letters) if ids and UNK not in ids]
     longer = [phrase for phrase in phrases if len(phrase) > 1 and all(phrase)]
-    return list(dict.fromkeys(sequences)), [ForbiddenPhrases(longer)] if longer else []
+    return list(dict.fromkeys(sequences)), [*([ForbiddenPhrases(longer)] if longer else []), *substrings]
 
 
 def find_unknown_replacements(

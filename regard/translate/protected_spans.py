@@ -6,15 +6,16 @@ In markup these are tags, placeholders and URLs; in plain text URLs and e-mail a
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 import numpy as np
 
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER
+from regard.tokenizers.word_segmentation import find_word_spans, split_words
 from regard.translate import markup, tag_projection
 from regard.translate.translation import (
     LINE_BREAK,
@@ -149,24 +150,26 @@ class _UrlWordMap:
     """Map the words of a text with URLs to those of the text without them, or to the URL that they contain."""
 
     def __init__(self, text: str, plain: str, urls: Iterable[str]) -> None:
-        self.words = text.split()
+        self.words, self.spans = split_words(text), find_word_spans(text)
         self.positions: list[int] = []  # words without a URL
         self.plain_positions: list[int] = []  # the index of each of these in the text without URLs
         self.urls: dict[int, str] = {}
-        letters = iter([number for number, word in enumerate(plain.split()) for _ in word])
-        remaining = deque(urls)
-        for position, word in enumerate(self.words):
-            plain_position, offset = -1, 0
-            while offset < len(word):
-                if remaining and word.startswith(remaining[0], offset):
-                    self.urls[position] = remaining.popleft()
-                    offset += len(self.urls[position])
-                else:
-                    plain_position = next(letters)
-                    offset += 1
-            if position not in self.urls:
+        url_starts, url_ends = list[int](), [0]
+        is_letter = [not character.isspace() for character in text]  # neither white space nor a URL
+        for url in urls:
+            url_starts.append(text.index(url, url_ends[-1]))
+            url_ends.append(url_starts[-1] + len(url))
+            is_letter[url_starts[-1] : url_ends[-1]] = [False] * len(url)
+        letters_before = list(accumulate(is_letter, initial=0))
+        plain_letters_before = list(accumulate((not character.isspace() for character in plain), initial=0))
+        plain_ends = [plain_letters_before[end] for _, end in find_word_spans(plain)]
+        for position, (start, end) in enumerate(self.spans):
+            last_url = bisect_left(url_starts, end)  # counted from 1
+            if url_ends[last_url] > start:
+                self.urls[position] = text[url_starts[last_url - 1] : url_ends[last_url]]
+            else:
                 self.positions.append(position)
-                self.plain_positions.append(plain_position)
+                self.plain_positions.append(bisect_right(plain_ends, letters_before[start]))
 
 
 def _add_urls_to_alignment(alignment: Alignment, source: _UrlWordMap, target: _UrlWordMap) -> Alignment:
@@ -177,7 +180,7 @@ def _add_urls_to_alignment(alignment: Alignment, source: _UrlWordMap, target: _U
     for row, url in target.urls.items():
         columns = [column for column, other in source.urls.items() if other == url]
         soft[row, columns] = 1 / max(len(columns), 1)
-    return Alignment(source.words, target.words, soft, find_argmax_links(soft))
+    return Alignment(source.words, target.words, soft, find_argmax_links(soft), source.spans, target.spans)
 
 
 class PreparedTexts(NamedTuple):

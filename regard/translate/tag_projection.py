@@ -11,10 +11,10 @@ from typing import Literal
 
 from regard.data.readers.text import Link
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER
+from regard.tokenizers.word_segmentation import find_word_spans, has_unspaced_script, split_words
 from regard.translate import markup
 from regard.translate.markup import InlineMarkup, ParsedMarkup, TagNode
 
-TOKEN = re.compile(r"\S+")  # alignment links number these
 # Detached marks, as in French (`« non » !`, `50 %`), are part of the word that they belong to.
 OPENING_MARK = re.compile(r"[^\w\s]*[«‹]")
 CLOSING_MARK = re.compile(r"[!?:;%»›][^\w\s]*")
@@ -68,9 +68,9 @@ def _iterate_tags(nodes: Sequence[TagNode]) -> Iterator[TagNode]:
 
 def _find_single_marks(inline: InlineMarkup) -> set[int]:
     """Find the detached marks that a tag pair encloses without their word, by their index among the source's tokens."""
-    tokens = list(TOKEN.finditer(inline.plain_text))
-    marks = [bool(CLOSING_MARK.fullmatch(token[0]) or OPENING_MARK.fullmatch(token[0])) for token in tokens]
-    starts, ends = [token.start() for token in tokens], [token.end() for token in tokens]
+    tokens, spans = split_words(inline.plain_text), find_word_spans(inline.plain_text)
+    marks = [bool(CLOSING_MARK.fullmatch(token) or OPENING_MARK.fullmatch(token)) for token in tokens]
+    starts, ends = [start for start, _ in spans], [end for _, end in spans]
     single: set[int] = set()
     for node in _iterate_tags(inline.tags):
         inside = range(bisect_right(ends, node.start), bisect_left(starts, node.end))
@@ -107,13 +107,13 @@ class WordSpans:
         self.word_of_token: list[int] = []  # the word of each token
         self.mark_counts: dict[int, tuple[int, int]] = {}
         opened = False
-        for number, token in enumerate(TOKEN.finditer(text)):
-            closes = bool(CLOSING_MARK.fullmatch(token[0]))
+        for number, (token_start, end) in enumerate(find_word_spans(text)):  # links number these
+            closes = bool(CLOSING_MARK.fullmatch(text, token_start, end))
             joined = bool(self.spans) and (opened or closes) and number not in single and number - 1 not in single
-            start = self.spans.pop()[0] if joined else token.start()
-            self.spans.append((start, token.end()))
+            start = self.spans.pop()[0] if joined else token_start
+            self.spans.append((start, end))
             self.word_of_token.append(len(self.spans) - 1)
-            opened = not (closes and joined) and bool(OPENING_MARK.fullmatch(token[0]))
+            opened = not (closes and joined) and bool(OPENING_MARK.fullmatch(text, token_start, end))
         self.starts, self.ends = [start for start, _ in self.spans], [end for _, end in self.spans]
 
     def count_marks(self, word: int) -> tuple[int, int]:
@@ -371,8 +371,10 @@ def write_tags(nodes: Sequence[TagNode], text: str, low: int, high: int, entitie
             following = text[node.start : node.start + markup.URL_CONTEXT]
             before = out[-1:] if between else last
             is_glued_left, is_glued_right = _find_sides_extending_url(before, node.opening, following)
-            space_left = " " if (left and out and not out[-1].isspace()) or is_glued_left else ""
-            space_right = " " if (right and markup.is_word_start(following[:1])) or is_glued_right else ""
+            left = left and out != "" and not out[-1].isspace() and not has_unspaced_script(out[-1])
+            right = right and markup.is_word_start(following[:1]) and not has_unspaced_script(following[0])
+            space_left = " " if left or is_glued_left else ""
+            space_right = " " if right or is_glued_right else ""
             last = node.opening + space_right
             out += space_left + last
         else:

@@ -298,6 +298,8 @@ def test_alignment_equals_that_of_the_translator(server: Server, translator: Tra
     assert expected.alignment is not None
     assert expected.attention is not None
     assert (found["source"], found["target"]) == (expected.alignment.source, expected.alignment.target)
+    assert found["source_offsets"] == [[0, 3], [4, 7], [8, 13]]
+    assert [expected.text[start:end] for start, end in found["target_offsets"]] == found["target"]
     assert [tuple(pair) for pair in found["pairs"]] == expected.alignment.pairs
     assert found["tokens"]["source"] == expected.source_tokens
     for rows, matrix in ((found["weights"], expected.alignment.soft), (found["tokens"]["weights"], expected.attention)):

@@ -139,7 +139,7 @@ def test_tags_without_alignment_go_around_the_sentence_in_order(text: str, expec
 
 def test_tags_go_around_the_sentence_if_few_words_are_aligned() -> None:
     text = "she takes <b>care</b> of my <i>own children</i>"
-    assert restore_tags(text, "彼女は子供の家に出た", [(4, 0)]) == "<b></b><i>彼女は子供の家に出た</i>"
+    assert restore_tags(text, "kümmert", [(4, 0)]) == "<b></b><i>kümmert</i>"
     assert restore_tags("<b>the</b> old dog", "vieux chien", [(1, 0), (2, 1)]) == "<b>vieux</b> chien"
 
 

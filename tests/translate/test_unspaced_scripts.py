@@ -17,7 +17,10 @@ from regard.tokenizers import word_segmentation
 from regard.tokenizers.word_segmentation import find_word_spans, join_words, split_words
 from regard.training import train
 from regard.translate import load
-from regard.translate.translator import Translator
+from regard.translate.markup import parse_markup
+from regard.translate.options import Glossary
+from regard.translate.tag_projection import restore_markup
+from regard.translate.translator import Translator, stream_words
 
 NOUNS = {"dog": "犬", "cat": "猫", "teacher": "先生", "student": "学生", "book": "本", "water": "水"}
 VERBS = {"sees": "見る", "buys": "買う", "wants": "欲しがる"}
@@ -141,3 +144,112 @@ def test_align_command_links_the_units_and_says_where_they_are(
     if units != "words":
         refused = regard("align", run.folder, "one.tsv", "--units", units, "--choose-head")
         assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize(("units", "least"), [("words", 3), ("subwords", 1), ("characters", 4)])
+def test_translate_command_numbers_the_units(regard: Command, run: Run, units: str, least: int) -> None:
+    text = f"{PAIRS[0][0]}\n{PAIRS[7][0]}\n"
+    done = regard("translate", run.folder, "--units", units, "--json", input=text)
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        found = json.loads(line)
+        alignment = found["alignment"]
+        assert alignment["units"] == units
+        assert len(alignment["target"]) >= least
+        if units != "subwords":
+            assert [found["text"][start:end] for start, end in alignment["target_offsets"]] == alignment["target"]
+    links = regard("translate", run.folder, "--units", units, "--alignments", "pharaoh", input=text).stdout
+    pairs = json.loads(done.stdout.splitlines()[0])["alignment"]["pairs"]
+    assert links.splitlines()[0].split(" ||| ")[1] == " ".join(f"{left}-{right}" for left, right in sorted(pairs))
+    refused = regard("translate", run.folder, "--units", units, "--tags", "--json", input=text)
+    assert refused.returncode == (0 if units == "words" else 2)
+
+
+def test_subwords_of_several_lines_are_numbered_on(translator: Translator) -> None:
+    source = f"{PAIRS[0][0]}\n{PAIRS[7][0]}"
+    for units in ("subwords", "characters"):
+        (translation,) = translator.translate([source], beam=1, units=units)
+        alignment = translation.alignment
+        assert alignment is not None
+        assert alignment.units == units
+        assert alignment.soft.shape == (len(alignment.target), len(alignment.source))
+        if units == "characters":
+            assert alignment.source == [character for character in source if not character.isspace()]
+            assert [source[start:end] for start, end in alignment.source_spans] == alignment.source
+
+
+@pytest.mark.usefixtures("has_icu")
+def test_streamed_words_are_complete_and_make_up_the_translation(translator: Translator) -> None:
+    for source in (PAIRS[0][0], f"{PAIRS[0][0]}\n{PAIRS[7][0]}"):
+        words = list(stream_words(translator, source))
+        whole = translator.translate([source], beam=1, addresses=False)[0]
+        assert "".join(word.before + word.text for word in words) == whole.text
+        assert len(words) > 3
+        assert whole.alignment is not None
+        for word in words:
+            assert word.weights is not None
+            assert len(word.weights) == len(split_words(source))
+        assert [word.text for word in words][:3] == whole.alignment.target[:3]
+
+
+def test_forbidden_japanese_word_is_nowhere_in_the_translation(translator: Translator) -> None:
+    sources = [source for source, _ in PAIRS[:12]]
+    plain = translator.translate(sources, beam=3)
+    word = plain[0].text[:1]
+    assert any(word in one.text[1:] or one.text.startswith(word) for one in plain)
+    assert not any(word in one.text for one in translator.translate(sources, beam=3, forbid=[word]))
+    with pytest.raises(UserError, match="both forced and forbidden"):
+        translator.translate(sources, forbid=["猫"], force=["黒猫" if "黒" in word else "猫は"])
+
+
+def test_forced_japanese_phrase_has_no_space_before_it(translator: Translator) -> None:
+    for made in translator.translate([source for source, _ in PAIRS[:6]], beam=4, force=["先生は"]):
+        assert "先生は" in made.text
+        assert " " not in made.text
+
+
+@pytest.mark.usefixtures("has_icu")
+def test_glossary_finds_words_inside_text_without_spaces(translator: Translator) -> None:
+    glossary = Glossary(translator.tokenizers.target, {"犬": "犬", "iPhone": "本", "dog": "猫"})
+    for text, count in (
+        ("大きな犬は私のiPhoneを見る。", 2),
+        ("犬", 1),
+        ("iPhones dogs hot-dog", 0),
+        ("a dog, the (iPhone)", 2),
+        ("猫は水を飲む。", 0),
+    ):
+        assert len(glossary.find_phrases(text)) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "links", "expected"),
+    [
+        ("the <b>cat</b> sleeps", "大きな猫は眠る。", [("cat", "猫"), ("sleeps", "眠る")], "大きな<b>猫</b>は眠る。"),
+        ("<i>大きな猫</i>は", "the big cat", [("大きな", "big"), ("猫", "cat")], "the <i>big cat</i>"),
+        ("see {name} now", "今見る。", [("see", "見る"), ("now", "今")], "{name}今見る。"),
+        ("今{name}を見る", "see now", [("見る", "see"), ("今", "now")], "see now {name}"),
+    ],
+)
+def test_tags_go_around_japanese_words_without_spaces(
+    text: str, target: str, links: list[tuple[str, str]], expected: str
+) -> None:
+    parsed = parse_markup(text)
+    sources, targets = split_words(parsed.blocks[0].plain_text), split_words(target)
+    numbered = [(sources.index(left), targets.index(right)) for left, right in links]
+    assert restore_markup(parsed, [target], [numbered]) == expected
+
+
+@pytest.mark.usefixtures("has_icu")
+def test_urls_in_japanese_text_are_kept_and_aligned_with_themselves(translator: Translator) -> None:
+    source = "見るhttps://example.org/a?b=cと猫"
+    assert "https://example.org/a?b=c" in split_words(source)
+    (made,) = translator.translate([source], beam=1)
+    assert made.text.count("https://example.org/a?b=c") == 1
+    assert made.alignment is not None
+    assert made.alignment.source == split_words(source)
+    url = made.alignment.source.index("https://example.org/a?b=c")
+    assert any(
+        made.alignment.target[right].startswith("https://example.org/a?b=c")
+        for left, right in made.alignment.pairs
+        if left == url
+    )

@@ -176,6 +176,10 @@ class WordAlignment(BaseModel):
 
     source: list[str]
     target: list[str]
+    source_offsets: list[tuple[int, int]] | None = Field(
+        description="Start and end of each source word in the text, in Unicode code points; null with tags."
+    )
+    target_offsets: list[tuple[int, int]] | None = Field(description="The same in the translation.")
     pairs: list[tuple[int, int]] = Field(description="Source word, target word, each counted from 0.")
     weights: list[list[float]] = Field(description="For each target word, over the source's words.")
     tokens: Tokens

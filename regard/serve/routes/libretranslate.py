@@ -170,6 +170,8 @@ def _alignment_to_json(translation: Translation) -> dict[str, Any] | None:
     return {
         "source": alignment.source,
         "target": alignment.target,
+        "source_offsets": alignment.source_spans or None,
+        "target_offsets": alignment.target_spans or None,
         "pairs": [list(pair) for pair in alignment.pairs],
         "weights": alignment.soft,
         "tokens": {"source": translation.source_tokens, "target": translation.tokens, "weights": translation.attention},
