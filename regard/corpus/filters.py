@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from regard.data.languages import find_main_script, find_script
 from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion
+from regard.tokenizers.word_segmentation import UNSPACED_CHARACTERS, has_unspaced_script
 
-# Scripts without spaces between words. Each Chinese character or kana counts as a word; a word of Thai, Lao, Burmese or
-# Khmer has about four characters.
-_UNSPACED_CHARACTERS = re.compile(
-    "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
-    "|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]{1,4}"
-)
+# Scripts without spaces between words: one or two Chinese characters count as a word, or up to four others, about as
+# many as the words of an English translation. Punctuation does not count.
+_WIDE_MARKS = re.compile("[\u3001-\u3003\u3008-\u3011\u3014-\u301f\u30fb\uff01-\uff0f\uff1a-\uff1f\uff5b-\uff65]+")
+_CHINESE = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED_WORD = re.compile(f"[{_CHINESE}]{{1,2}}|[{UNSPACED_CHARACTERS}]{{1,4}}")
 
 
 @lru_cache(maxsize=8)  # several rules in turn count the words of one pair
@@ -29,9 +29,11 @@ def count_words(text: str) -> int:
     """Count the words between white space; in scripts without spaces, estimate their number.
 
     >>> count_words("a small house"), count_words("一座小房子")
-    (3, 5)
+    (3, 3)
     """
-    return len(text.split()) if text.isascii() else len(_UNSPACED_CHARACTERS.sub(" _ ", text).split())
+    if has_unspaced_script(text):
+        text = _UNSPACED_WORD.sub(" _ ", _WIDE_MARKS.sub(" ", text))
+    return len(text.split())
 
 
 class TextHashSet:
@@ -89,6 +91,7 @@ def hash_text(*texts: str) -> int:
 _RATIO_EXTRA_WORDS = 3  # that the longer side may have beyond the ratio: "Danke" is "Thank you very much"
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffd\ufffe\uffff]")
 _NON_LETTER = re.compile(r"[\W\d_]")
+_RUN_OF_LETTERS = re.compile(rf"[^\W\d_{UNSPACED_CHARACTERS}]+|[{UNSPACED_CHARACTERS}]+")
 
 
 class PairFilter(NamedTuple):
@@ -134,7 +137,7 @@ def _has_few_letters(pair: Pair, min_fraction: float = 0.5) -> bool:
 
 def _is_in_wrong_script(pair: Pair, source: str | None = None, target: str | None = None) -> bool:
     """Return True if a side is mostly written in another script than expected; None accepts any script."""
-    return any(map(_is_in_other_script, pair, (source, target)))
+    return any(map(_is_in_other_script, pair, (source, target), pair[::-1]))
 
 
 def _is_repeated_pair(pair: Pair, seen: TextHashSet) -> bool:
@@ -220,12 +223,21 @@ def compute_letter_fraction(text: str) -> float:
     return 1 - len(others) / len(characters) if characters else 0.0
 
 
-def _is_in_other_script(text: str, expected_script: str | None) -> bool:
-    """Return True if most letters of a text are in another script than expected; None accepts any script."""
+def _is_in_other_script(text: str, expected_script: str | None, other_side: str) -> bool:
+    """Return True if most letters of a text are in another script than expected; None accepts any script.
+
+    Words that both sides have, such as names, count only if there is no letter of the expected script.
+    """
     if expected_script is None or (expected_script == "latin" and text.isascii()):
         return False
     scripts = [name for name in map(find_script, text) if name is not None]
-    return 2 * scripts.count(expected_script) < len(scripts)
+    expected = scripts.count(expected_script)
+    if not 0 < 2 * expected < len(scripts):
+        return bool(scripts) and not expected
+    shared = set(_RUN_OF_LETTERS.findall(other_side))
+    own = [word for word in _RUN_OF_LETTERS.findall(text) if word not in shared]
+    scripts = [name for name in map(find_script, "".join(own)) if name is not None]
+    return 2 * expected < len(scripts)
 
 
 _NUM_PEEKED_PAIRS = 10_000  # by which each side's main script is detected

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from functools import cache
 from importlib import metadata
 from itertools import accumulate
 
 from regard.console import log_message
+from regard.tokenizers.word_segmentation import has_long_characters
 
+_KHMER_SENTENCE = re.compile(r"[^។៕]+[។៕]*[\s»”’)]*|[។៕]+[\s»”’)]*")
+_QUOTATION_END, _QUOTED_BEFORE = re.compile("[」』]$"), re.compile("と|って|など|、")  # Japanese: the sentence goes on
 WINDOW = 4000  # characters that sentencex sees at once: its time grows with their square, and it holds the GIL
 
 
@@ -19,14 +23,28 @@ def split_sentences(text: str, language: str | None) -> list[str]:
     """
     if not _is_splitter_installed():
         return [text]
-    from sentencex import segment  # slow to load, and may be missing in a checkout without its dependencies
-
     code, sentences, start = (language or "en").partition("-")[0], list[str](), 0
     while len(text) - start > WINDOW:
-        complete = _keep_complete(list(segment(code, text[start : start + WINDOW])))
+        complete = _keep_complete(_segment(code, text[start : start + WINDOW]))
         sentences += complete
         start += sum(map(len, complete))
-    return [*sentences, *segment(code, text[start:])]
+    return [*sentences, *_segment(code, text[start:])]
+
+
+def _segment(code: str, text: str) -> list[str]:
+    """Return the sentences that sentencex finds, split after Khmer full stops, and not between 」 and と."""
+    from sentencex import segment  # slow to load, and may be missing in a checkout without its dependencies
+
+    sentences = list(segment(code, text))
+    if not has_long_characters(text):
+        return sentences
+    joined: list[str] = []
+    for part in (part for sentence in sentences for part in _KHMER_SENTENCE.findall(sentence)):
+        if joined and _QUOTATION_END.search(joined[-1]) and _QUOTED_BEFORE.match(part):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
 
 
 def _keep_complete(sentences: list[str]) -> list[str]:

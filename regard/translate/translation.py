@@ -23,7 +23,7 @@ from regard.tokenizers.alignment_units import WORDS, TokenizedWords
 from regard.tokenizers.word_segmentation import Span, find_word_spans, needs_space, split_words
 
 LINE_BREAK = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
-CLAUSE_BREAK = re.compile(r"(?<=[,;:–—])\s+|(?<=[、，；：])")
+CLAUSE_BREAK = re.compile(r"(?<=[,;:–—،؛])\s+|(?<=[、，；：])")
 WORD_BREAK = re.compile(r"\s+")
 # The reversed end of a Chinese or Japanese text, with punctuation of any script.
 _CJK_END = re.compile(r"\W*?[\u2e80-\u3130\u3190-\u9fff\uf900-\ufaff\uff01-\uff9f\U0001b000-\U0003ffff]")
@@ -62,7 +62,8 @@ def split_into_segments(
         if not whole.text or (len(sentences) <= max_sentences and fits(whole.text)):
             segments.append(whole)
             continue
-        parts = [part for sentence in sentences for part in _split_to_fit(sentence, fits, (CLAUSE_BREAK, WORD_BREAK))]
+        separators = CLAUSE_BREAK, WORD_BREAK, None
+        parts = [part for sentence in sentences for part in _split_to_fit(sentence, fits, separators)]
         of_line = [split_outer_whitespace(part) for part in parts]
         of_line[0] = of_line[0]._replace(before=whole.before + of_line[0].before)
         of_line[-1] = of_line[-1]._replace(after=of_line[-1].after + whole.after)
@@ -76,13 +77,14 @@ def split_outer_whitespace(text: str) -> Segment:
     return Segment(*text.partition(core)) if core else Segment(text, "", "")
 
 
-def _split_after_matches(text: str, separator: re.Pattern[str]) -> list[str]:
-    """Split a text after each match of the separator."""
-    ends = [match.end() for match in separator.finditer(text)]
+def _split_after_matches(text: str, separator: re.Pattern[str] | None) -> list[str]:
+    """Split a text after each match of the separator; None: after each word of scripts without spaces."""
+    spans = find_word_spans(text) if separator is None else [match.span() for match in separator.finditer(text)]
+    ends = [end for _, end in spans]
     return [text[start:stop] for start, stop in zip([0, *ends], [*ends, len(text)], strict=True) if start < stop]
 
 
-def _split_to_fit(text: str, fits: Callable[[str], bool], separators: tuple[re.Pattern[str], ...]) -> list[str]:
+def _split_to_fit(text: str, fits: Callable[[str], bool], separators: tuple[re.Pattern[str] | None, ...]) -> list[str]:
     """Split a text into parts that fit, as long as possible, at the coarsest separators that suffice."""
     if fits(text):
         return [text]

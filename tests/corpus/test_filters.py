@@ -145,8 +145,9 @@ def test_fraction_of_letters_equals_unicode_categories(text: str) -> None:
         ("  ", 0),
         ("a small house", 3),
         ("naïve café", 2),
-        ("我喜欢 Python 语言", 6),
-        ("日本語のテキスト", 8),
+        ("我喜欢 Python 语言。", 4),
+        ("日本語のテキスト", 4),
+        ("「はい」、と。", 2),
         ("สวัสดีครับ", 3),
         ("안녕하세요 세계", 2),
     ],
@@ -168,6 +169,38 @@ def test_scripts_agree_with_the_regex_module(name: str) -> None:
         chr(code) for code in range(0x3000) if find_script(chr(code)) == name.lower() and chr(code) not in letters
     ]
     assert [letter for letter in others if not regex.match(r"\p{Script=Common}", letter)] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "script"),
+    [
+        (
+            "The teacher of our school in Bonn reads an old newspaper every morning before breakfast.",
+            "私たちのボンの学校の先生は、毎朝、朝食の前に古い新聞を読んでいます。",
+            "cjk",
+        ),
+        ("Thank you very much for helping me.", "手伝ってくださって、本当にありがとうございました。", "cjk"),
+        ("Hello!", "こんにちは、お元気ですか。", "cjk"),
+        ("My name is Christopher.", "我叫Christopher。", "cjk"),
+        ("Open %(name)s in Firefox.", "在 Firefox 中打开 %(name)s。", "cjk"),
+        ("Field of type: %(field_type)s", "حقل نوع: %(field_type)s", "arabic"),
+        ("I love cats and dogs.", "ฉันรักแมวและสุนัข", "thai"),
+    ],
+)
+def test_clean_pairs_of_distant_scripts_are_kept(source: str, target: str, script: str) -> None:
+    for pair, scripts in ((Pair(source, target), ("latin", script)), (Pair(target, source), (script, "latin"))):
+        rules = FilterPipeline(filters.make_default_filters(scripts))
+        assert rules.accepts(pair), rules.num_rejected
+
+
+@pytest.mark.parametrize(
+    ("target", "rule"),
+    [("Firefox", "script"), ("打 please click here to open it now", "script"), ("打开。" * 20, "ratio")],
+)
+def test_wrong_translations_into_chinese_are_left_out(target: str, rule: str) -> None:
+    rules = FilterPipeline(filters.make_default_filters(("latin", "cjk")))
+    assert not rules.accepts(Pair("Open it in Firefox.", target))
+    assert rules.num_rejected[rule] == 1
 
 
 def test_main_script_of_a_text_is_found() -> None:

@@ -18,7 +18,34 @@ from regard.translate.protected_spans import protect_markup
 from regard.translate.translation import Alignment, Segment, Translation, join_segments, split_into_segments
 
 split_english = partial(split_sentences, language="en")
-TEXTS = st.text(st.sampled_from("ab .!?,;。、\n\r\t\u2028\u00a0"), max_size=60)
+TEXTS = st.text(st.sampled_from("ab .!?,;。、「」と家។៕ក\n\r\t\u2028\u00a0"), max_size=60)
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("ja", "これはペンです。|あれは本です！|本当？|彼は「行きます。」と言った。|「いや！」|「はい。」|半角｡|次"),
+        ("zh", "你好。|我是学生！|你呢？|他问：「你好吗？」|我说好。"),
+        ("hi", "मैं घर जाता हूँ। |वह जाती है। |क्या तुम आओगे? |हाँ!"),
+        ("ar", "هل أنت بخير؟ |نعم، أنا بخير. |شكرا!"),
+        ("my", "သူသွားတယ်။ |ငါနေတယ်။|ဟုတ်လား။"),
+        ("km", "ខ្ញុំទៅផ្ទះ។ |គាត់នៅទីនេះ។|អ្នកសុខសប្បាយទេ? |«បាទ។» |ចប់៕"),
+        ("th", "ฉันรักแมว เธอรักหมา จริงหรือ? |ใช่"),
+        (None, "これはペンです。|あれは本です！"),
+        (None, "ខ្ញុំទៅផ្ទះ។ |គាត់នៅទីនេះ។"),
+    ],
+)
+def test_sentences_end_at_the_full_stops_of_the_language(language: str | None, sentences: str) -> None:
+    expected = sentences.split("|")
+    assert split_sentences("".join(expected), language) == expected
+
+
+def test_long_sentences_without_spaces_are_split_between_words() -> None:
+    text = "東京の大きな家と古い学校と新しい図書館"
+    made = [segment.text for segment in split_into_segments(text, lambda part: len(part) <= 5, split_english, 1)]
+    assert "".join(made) == text
+    assert all(1 < len(part) <= 5 for part in made)
+    assert [word for part in made for word in split_words(part)] == split_words(text)
 
 
 @given(TEXTS, st.integers(1, 6))
@@ -42,6 +69,7 @@ def test_concatenated_segments_equal_the_text(text: str, most: int) -> None:
         ("He said „Stop.” Then he left.", 4, ["He said „Stop.”", "Then he left."]),
         ("J. S. Bach wrote it. I know.", 5, ["J. S. Bach wrote it.", "I know."]),
         ("a\n\nb\nc", 9, ["a", "", "b", "c"]),
+        ("ذهبت إلى البيت، ثم نمت؛ وحلمت", 3, ["ذهبت إلى البيت،", "ثم نمت؛ وحلمت"]),
     ],
 )
 def test_text_is_split_at_sentences_then_clauses_then_words(text: str, most: int, expected: list[str]) -> None:
