@@ -262,18 +262,21 @@ def _make_figure_class() -> type[Figure]:
 @cache
 def _find_fallback_family(character: str) -> str | None:
     """Return an installed font family for a character that the default font lacks; None if it has it or none does."""
-    from matplotlib.font_manager import FontProperties, findfont
+    from matplotlib.font_manager import FontProperties, findfont, fontManager
 
     if character.isascii() or _has_character(findfont(FontProperties()), character):
         return None
-    family = _find_family(_list_fallback_fonts(), character) or _find_family(_add_new_fonts(), character)
+    family = _find_family(fontManager.ttflist, character) or _find_family(_add_new_fonts(), character)
     if family is None:
         _report_missing_character(character)
     return family
 
 
 def _find_family(fonts: Iterable[FontEntry], character: str) -> str | None:
-    return next((entry.name for entry in fonts if _has_character(entry.fname, character)), None)
+    """Return the family of a font that has a character, of Noto Sans if it can be."""
+    fonts = [font for font in fonts if not font.name.lstrip(".").startswith(("Last Resort", "LastResort"))]
+    ranked = sorted(fonts, key=lambda font: (not font.name.startswith("Noto Sans"), font.name))
+    return next((font.name for font in ranked if _has_character(font.fname, character)), None)
 
 
 @cache
@@ -285,18 +288,7 @@ def _add_new_fonts() -> list[FontEntry]:
     for path in sorted(set(findSystemFonts()) - known):
         with suppress(OSError, RuntimeError):
             fontManager.addfont(path)
-    return _sort_fonts(fontManager.ttflist[listed:])
-
-
-def _list_fallback_fonts() -> list[FontEntry]:
-    from matplotlib.font_manager import fontManager
-
-    return _sort_fonts(fontManager.ttflist)
-
-
-def _sort_fonts(fonts: Iterable[FontEntry]) -> list[FontEntry]:
-    fonts = [font for font in fonts if not font.name.lstrip(".").startswith(("Last Resort", "LastResort"))]
-    return sorted(fonts, key=lambda font: (not font.name.startswith("Noto Sans"), font.name))
+    return fontManager.ttflist[listed:]
 
 
 def _has_character(path: str, character: str) -> bool:
