@@ -51,7 +51,7 @@ test-slow: .venv/dev .venv/browser
 coverage: .venv/dev .venv/browser
 	rm -rf build/coverage && mkdir -p build/coverage
 	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal -m '$(if $(FAST),not slow and )not learn and not gpu'; \
-	status=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered --fail-under=$(if $(FAST),85,94) && exit $$status
+	status=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered --ignore-errors --fail-under=$(if $(FAST),85,94) && exit $$status
 
 # About half an hour: models trained until they have learnt, held to stated figures; then their table and pictures.
 learn: .venv/dev
