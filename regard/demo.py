@@ -92,7 +92,7 @@ class TranslationDemo:
         self.word_files = [shlex.quote(str(path)) for path in corpus.test_words]
         test, words = read_all_pairs(corpus.test), read_all_pairs(corpus.test_words or corpus.test)
         translator = load(run.folder)
-        evaluation = evaluate_translator(translator, test, None)
+        evaluation = evaluate_translator(translator, test, None, tokenize=run.read_config()["evaluation"]["tokenize"])
         gold_file = corpus.test[0].with_name("test.align")
         self.gold_file, gold = shlex.quote(str(gold_file)), read_gold_alignments(gold_file, words, presegmented=True)
         has_attention = evaluation.translations[0].alignment is not None

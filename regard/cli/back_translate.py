@@ -322,11 +322,12 @@ def distill(
 
     def make_pairs(pair: Pair, texts: list[str]) -> Iterator[tuple[str, str]]:
         if texts:
-            yield pair.source, texts[find_nearest_translation(texts, pair.target) if nearest else 0]
+            yield pair.source, texts[find_nearest_translation(texts, pair.target, tokenizer) if nearest else 0]
         if keep_original and pair.target.strip():
             yield pair
 
     languages = dict(zip(LANGUAGE_KEYS, options.resolve_languages(folders, source, target), strict=True))
+    tokenizer = options.resolve_tokenizer(folders, None, [], languages["target"]) if nearest else ""
     inputs = {"data": list(map(str, files)), "keep_original": keep_original, "nearest": nearest}
     _write_translated_pairs(
         options.read_pairs(folders, files, source, target),

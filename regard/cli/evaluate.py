@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regard.cli.options import describe_options, load_pairs, resolve_languages, split_runs
-from regard.data.readers.dispatch import read_all_pairs
+from regard.cli.options import describe_options, load_pairs, resolve_languages, resolve_tokenizer, split_runs
+from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.paths import format_json
@@ -25,6 +25,7 @@ def evaluate(
     hypothesis: list[Path] | None = None,
     compare: bool = False,
     lowercase: bool = False,
+    tokenize: str | None = None,
     gold: Path | None = None,
     gold_first: int | None = None,
     source: str | None = None,
@@ -38,7 +39,7 @@ def evaluate(
 
     Example: regard evaluate runs/mine test.en test.de --gold test.align
     """
-    from regard.evaluate.translation_metrics import compare_systems, score_translations, warn_about_bleu
+    from regard.evaluate.translation_metrics import compare_systems, score_translations
 
     if gold_first is not None and gold is None:
         raise UserError("--gold-first is the index of the first word in --gold: it needs --gold")
@@ -49,6 +50,7 @@ def evaluate(
             raise UserError("--gold, --compare and --beam need runs, not files of translations")
         corpus = read_all_pairs(paths, source, target, allow_unnamed=False)
         sources, targets = zip(*corpus, strict=True)
+        tokenizer = resolve_tokenizer([], tokenize, targets, target or find_corpus_languages(paths, source, target)[1])
         for path in hypothesis:
             lines = list(iterate_lines(path))
             if str(path) in translations:
@@ -56,7 +58,7 @@ def evaluate(
             if len(lines) != len(corpus):
                 raise UserError(f"{path} has {len(lines)} lines for {len(corpus)} pairs; it needs one line per pair")
             translations[str(path)] = lines
-            scores = score_translations(sources, lines, targets, lowercase)
+            scores = score_translations(sources, lines, targets, lowercase, tokenizer)
             reports.append(_make_report(str(path), scores, corpus))
     else:
         from regard.evaluate.alignment_error_rate import read_gold_alignments
@@ -67,19 +69,20 @@ def evaluate(
         folders, files = split_runs(paths)
         if get_task(Run(folders[0]).read_config()).command == "predict":
             given = {"gold": gold, "beam": beam, "lowercase": lowercase, "source": source, "target": target}
-            for name, value in given.items():
+            for name, value in {**given, "tokenize": tokenize}.items():
                 if value:
                     raise UserError(f"--{name} is for runs that translate, but {folders[0]} does not")
             typer.echo(_evaluate_predictors(folders, files, as_json))
             return
         corpus = load_pairs(folders, files, source, target)
         target = resolve_languages(folders, source, target)[1]
+        tokenizer = resolve_tokenizer(folders, tokenize, [pair.target for pair in corpus], target)
         if compare and len({folder.resolve() for folder in folders}) < max(2, len(folders)):
             raise UserError("--compare needs at least two different runs")
         links = read_gold_alignments(gold, corpus, gold_first) if gold else None
         for ensemble in [[folder] for folder in folders] if compare else [folders]:
             name = " ".join(map(str, ensemble))
-            result = evaluate_translator(load(*ensemble), corpus, links, beam or 5)
+            result = evaluate_translator(load(*ensemble), corpus, links, beam or 5, tokenizer)
             translations[name] = [translation.text for translation in result.translations]
             report = {
                 **_make_report(name, result.scores, corpus),
@@ -89,9 +92,8 @@ def evaluate(
             }
             reports.append(report)
     references = [pair.target for pair in corpus]
-    warn_about_bleu(references, target)
     if len(reports) > 1:
-        for report, test in zip(reports, compare_systems(translations, references, lowercase), strict=True):
+        for report, test in zip(reports, compare_systems(translations, references, lowercase, tokenizer), strict=True):
             report["bootstrap"] = {"mean": test.mean, "interval": test.interval, "p": test.p_value}
     if as_json:
         typer.echo(format_json({"pairs": len(corpus), "systems": reports} if len(reports) > 1 else reports[0]))

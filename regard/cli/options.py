@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 from typer import Argument, Option
 
+from regard.config import parse_settings
 from regard.data.languages import LanguageError, are_different_languages
 from regard.data.readers import dispatch
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.paths import read_package_yaml
+from regard.recipes.recipe import EvaluationSettings
 from regard.runs import Run
 
 if TYPE_CHECKING:
@@ -216,6 +218,21 @@ def resolve_languages(runs: Sequence[Path], source: str | None, target: str | No
         if are_different_languages(given, known):
             raise UserError(f"{option} {given} does not fit: {_describe_direction(runs[0], direction)}")
     return source or direction[0], target or direction[1]
+
+
+def resolve_tokenizer(
+    runs: Sequence[Path], requested: str | None, references: Sequence[str], target: str | None
+) -> str:
+    """Return the tokenizer for BLEU: that of `--tokenize`, else that of the runs, else by the target language."""
+    from regard.evaluate.translation_metrics import choose_tokenizer
+
+    sections = [Run(run).read_config().get("evaluation", {}) for run in runs]
+    recorded = [parse_settings(EvaluationSettings, section, "evaluation").tokenize for section in sections]
+    names = [requested] if requested else recorded or ["auto"]
+    used = {choose_tokenizer(references, target, name) for name in names}
+    if len(used) > 1:
+        raise UserError(f"the runs use BLEU with the tokenizers {' and '.join(sorted(used))}: choose one by --tokenize")
+    return used.pop()
 
 
 def load_pairs(runs: Sequence[Path], files: Sequence[Path], source: str | None, target: str | None) -> list[Pair]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from regard.cli.options import describe_options, load_pairs, resolve_languages, split_runs
+from regard.cli.options import describe_options, load_pairs, resolve_languages, resolve_tokenizer, split_runs
 from regard.errors import UserError
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 
@@ -21,6 +21,7 @@ def plot(
     source: str | None = None,
     target: str | None = None,
     beam: int = 5,
+    tokenize: str | None = None,
 ) -> None:
     """Translate a sentence and draw the attention of the model.
 
@@ -33,10 +34,10 @@ def plot(
     if heads + steps + by_length > 1:
         raise UserError("use only one of --heads, --steps and --by-length")
     if by_length:
-        _plot_bleu_by_length([Path(name) for name in what], out, beam, source, target)
+        _plot_bleu_by_length([Path(name) for name in what], out, beam, source, target, tokenize)
         return
-    if source or target:
-        raise UserError("--source and --target are the languages of a test set and need --by-length")
+    if source or target or tokenize:
+        raise UserError("--source, --target and --tokenize are for a test set and need --by-length")
     if len(what) != 2:
         raise UserError(f"give a run and a sentence in quotes, not {len(what)} arguments")
     run, sentence = what
@@ -68,9 +69,11 @@ def plot(
     typer.echo(str(out))
 
 
-def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | None, target: str | None) -> None:
+def _plot_bleu_by_length(
+    paths: list[Path], out: Path, beam: int, source: str | None, target: str | None, tokenize: str | None
+) -> None:
     """Draw the BLEU of each run on a test set, by source length."""
-    from regard.evaluate.translation_metrics import bleu_by_length, warn_about_bleu
+    from regard.evaluate.translation_metrics import bleu, bleu_by_length
     from regard.plot import charts
     from regard.plot.heatmap import write_figure
     from regard.translate import load
@@ -78,12 +81,14 @@ def _plot_bleu_by_length(paths: list[Path], out: Path, beam: int, source: str | 
     runs, files = split_runs(paths)
     corpus = load_pairs(runs, files, source, target)
     sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
-    warn_about_bleu(references, resolve_languages(runs, source, target)[1])
+    tokenizer = resolve_tokenizer(runs, tokenize, references, resolve_languages(runs, source, target)[1])
     systems = {}
     for run in runs:
         hypotheses = [translation.text for translation in load(run).translate(sources, beam=beam, alignments=False)]
-        systems[str(run)] = bleu_by_length(sources, hypotheses, references)
+        systems[str(run)] = bleu_by_length(sources, hypotheses, references, tokenize=tokenizer)
+        score = bleu(hypotheses, references, tokenize=tokenizer)
         for group in systems[str(run)]:
             typer.echo(f"{run}  {group.words} words: {group.bleu:.1f} ({group.pairs:,} pairs)")
+        typer.echo(f"{run}  BLEU {score.value:.2f}  {score.signature}")
     write_figure(charts.plot_bleu_by_length(systems), out)
     typer.echo(str(out))

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
+from operator import itemgetter
 from typing import NamedTuple
 
 from regard.errors import UserError, format_suggestion, to_single_line
@@ -216,7 +217,10 @@ _SCRIPTS_BY_NAME_WORD = {name.upper(): name for name in _KNOWN_SCRIPTS} | dict.f
 )
 _SYMBOL_WORDS = {"SIGN", "SYMBOL", "INDICATOR", "MATHEMATICAL", "MODIFIER", "TURNED", "ROMAN", "SCRIPT", "BLACK-LETTER"}
 _SYMBOL_WORDS |= {"DOUBLE-STRUCK", "ITALIC"}
-_UNSPACED_SCRIPTS = frozenset({"cjk", "thai", "lao", "tibetan", "myanmar", "khmer"})
+_LANGUAGES_BY_SCRIPT = {"cjk": "zh", "hangul": "ko", "thai": "th", "lao": "lo", "khmer": "km", "myanmar": "my"}
+_LANGUAGES_BY_SCRIPT["tibetan"] = "bo"
+_KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d]")
+_MIN_KANA = 0.05  # of the letters of Japanese; Chinese quotes some
 _UNSPACED_LANGUAGES = frozenset(  # Chinese languages, Japanese, Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha
     {"zh", "yue", "wuu", "nan", "hak", "lzh", "ja", "th", "lo", "km", "my", "bo", "dz"}
 )
@@ -249,16 +253,23 @@ def find_main_script(characters: Mapping[str, int]) -> str | None:
     return name if most and most >= _MAIN_SCRIPT_FRACTION * counts.total() else None
 
 
-def has_spaces(text: str, language: str | None = None) -> bool:
-    """Return True if words are separated by spaces, judged by the language code or by the script of most letters.
+def find_asian_language(text: str, language: str | None = None) -> str | None:
+    """Return the language if it has no spaces between words, or is Korean; None for all others.
 
-    >>> has_spaces("a small house"), has_spaces("一座小房子"), has_spaces("", "zh-Hans")
-    (True, False, False)
+    A code that is not of such a language may be wrong (`jp`, `cn`, `source`): then the script of most letters decides.
+
+    >>> find_asian_language("大きな家"), find_asian_language("一座大房子", "cn"), find_asian_language("a house", "en")
+    ('ja', 'zh', None)
     """
-    if language and normalize_language_code(language).partition("-")[0] in _UNSPACED_LANGUAGES:
-        return False
-    counts = count_scripts(Counter(text))
-    return 2 * sum(counts[name] for name in _UNSPACED_SCRIPTS) <= counts.total()
+    code = normalize_language_code(language or "").partition("-")[0]
+    if code in _UNSPACED_LANGUAGES or code == "ko":
+        return code
+    counts = count_scripts(characters := Counter(text))
+    script, letters = max(counts.items(), key=itemgetter(1), default=("", 0))
+    if 2 * letters <= counts.total():
+        return None
+    kana = sum(count for character, count in characters.items() if _KANA.match(character))
+    return "ja" if script == "cjk" and kana > _MIN_KANA * letters else _LANGUAGES_BY_SCRIPT.get(script)
 
 
 def is_right_to_left(text: str) -> bool:

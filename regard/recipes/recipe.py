@@ -20,7 +20,8 @@ from regard.paths import read_package_yaml
 
 RECIPES_FOLDER = Path(__file__).parent
 SECTIONS_FOLDER = RECIPES_FOLDER / "_sections"  # parts of recipes, for `base:`
-SECTIONS = ("model", "loss", "text", "data", "training")
+REQUIRED_SECTIONS = ("model", "loss", "text", "data", "training")
+SECTIONS = (*REQUIRED_SECTIONS, "evaluation")
 MIN_KEY_SIMILARITY = 0.75  # of dotted keys, for a suggestion; high because keys of one section share its name
 
 Recipe = dict[str, Any]
@@ -93,7 +94,7 @@ def read_recipe_text(name: str | Path) -> str:
     lines = files[-1].list_header_lines()
     for key in [key for key in recipe if key not in (*SECTIONS, "recipe")]:
         lines += _format_keys({key: recipe[key]}, comments)
-    for section in SECTIONS:
+    for section in [section for section in SECTIONS if section in recipe]:
         lines.append("")
         if recipe[section]:
             lines += [f"{section}:", *(f"  {line}" for line in _format_keys(recipe[section], comments, section))]
@@ -178,7 +179,7 @@ def _merge_files(files: Sequence[_RecipeFile]) -> Recipe:
     for file in files:
         recipe = _apply_file(recipe, file.recipe | {"recipe": files[-1].recipe["recipe"]})
     origin, advice = files[-1].origin, "begin it with the recipe that it changes, such as base: default"
-    if missing := [section for section in SECTIONS if section not in recipe]:
+    if missing := [section for section in REQUIRED_SECTIONS if section not in recipe]:
         raise UserError(f"{origin} has no section {' or '.join(missing)}; {advice}")
     if recipe["model"].get("kind") is None:
         raise UserError(f"{origin} has no model.kind; {advice}")
@@ -291,14 +292,19 @@ class RunConfig:
     data_settings: type
 
     @classmethod
-    def from_recipe(cls, recipe: Mapping[str, Any], text_settings: type, data_settings: type) -> RunConfig:
+    def from_recipe(
+        cls, recipe: Mapping[str, Any], text_settings: type, data_settings: type, writes_text: bool = False
+    ) -> RunConfig:
         """Return the config of a recipe; keys that older versions did not have take their defaults."""
         filled = dict(recipe)
-        for section, settings in (("text", text_settings), ("data", data_settings), ("training", TrainingSettings)):
+        sections = {"text": text_settings, "data": data_settings, "training": TrainingSettings}
+        for section, settings in (sections | ({"evaluation": EvaluationSettings} if writes_text else {})).items():
             defaults = {
                 key: list(value) if isinstance(value, tuple) else value for key, value in asdict(settings()).items()
             }
             filled[section] = defaults | recipe.get(section, {})
+        if "evaluation" not in recipe and filled["training"]["best"] == "bleu":
+            filled["training"]["best"] = "score"  # its name in the first release
         return cls(filled, text_settings, data_settings)
 
     @cached_property
@@ -316,6 +322,11 @@ class RunConfig:
         """The `training` section."""
         return self._parse(TrainingSettings, "training")
 
+    @cached_property
+    def evaluation(self) -> EvaluationSettings:
+        """The `evaluation` section."""
+        return self._parse(EvaluationSettings, "evaluation")
+
     @property
     def model(self) -> dict[str, Any]:
         """The `model` section as a mapping: `regard.models.build` parses it by its `kind`."""
@@ -331,6 +342,13 @@ class RunConfig:
     def resolve_auto_sizes(self, pairs: int = DEFAULT_PAIRS) -> RunConfig:
         """Return the config with each `auto` replaced by a value for a corpus of `pairs` pairs."""
         return replace(self, recipe=resolve_auto_sizes(self.recipe, pairs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    """Keys of the `evaluation` section, which recipes of tasks that write text have."""
+
+    tokenize: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,7 +375,7 @@ class TrainingSettings:
     average: Count = 1
     validate_every: Count = 1000
     validate_pairs: Count = 500
-    best: Literal["score", "loss", "bleu"] = "score"  # bleu: name of the score in the first release
+    best: Literal["score", "loss", "bleu", "chrf"] = "score"
     patience: int | None = 10
     bad_updates: Count = 20
     checkpoint_every: Count = 1000

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from regard.data.languages import is_right_to_left
-from regard.evaluate.translation_metrics import LengthGroup, bleu_by_length, choose_selection_metric
+from regard.evaluate.translation_metrics import LengthGroup, bleu_by_length, choose_tokenizer
 from regard.models.hypothesis import Floats
 from regard.paths import read_package_yaml
 from regard.plot.attention_overlay import AttentionOverlay
@@ -78,10 +78,9 @@ def _write_translation_report(run: Run, config: RunConfig, translator: Translato
         write_heatmap(translation, run.folder / "samples" / f"attention-{number}.png")
     heads = [compute_head_attention(translator, translation) for translation in translations]
     samples = list(map(ReportSample, translations, references, heads))
-    groups: Sequence[LengthGroup] = ()
-    if choose_selection_metric(references, config.data.target) == "bleu":  # it means nothing without spaces
-        greedy = [output.text for output in translator.translate(sources, beam=1, alignments=False)]
-        groups = bleu_by_length(sources, greedy, references)
+    tokenize = choose_tokenizer(references, config.data.target, config.evaluation.tokenize)
+    greedy = [output.text for output in translator.translate(sources, beam=1, alignments=False)]
+    groups = bleu_by_length(sources, greedy, references, tokenize=tokenize)
     return write_translation_page(run, _describe_best_checkpoint(run), samples, groups)
 
 
@@ -191,7 +190,9 @@ def format_run_page(
     config = run.read_config()
     title = _format_run_title(config)
     sections = {name: values for name, values in config.items() if isinstance(values, dict)}
-    curves = format_training_curves(run.read_metrics())
+    metrics = run.read_metrics()
+    measure = next((row.get("measure") for row in reversed(metrics) if row["kind"] == "dev"), None)
+    curves = format_training_curves(metrics, "perplexity" if config["training"].get("best") == "loss" else measure)
     paper = config.get("paper", "")
     body = _render("run", title, paper, results, charts, curves, heading, caption, samples, sections)
     return format_html_document(title, body)
@@ -241,11 +242,15 @@ class ChartFrame(NamedTuple):
 FRAME, SERIES_FRAME = ChartFrame(), ChartFrame(width=860)
 
 
-def format_training_curves(metrics: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return a chart for each metric that was logged; NaN and inf are left out."""
+def format_training_curves(metrics: Sequence[Mapping[str, Any]], chosen_by: str | None = None) -> Markup:
+    """Return a chart for each metric that was logged, with a note on that which chooses the best checkpoint.
+
+    NaN and inf are left out.
+    """
     charts = []
     for title, lines in _TEXTS["training_curves"].items():
         kind, key = lines.split()
+        title += ", which chooses the best checkpoint" if (kind, key) == ("dev", chosen_by) else ""
         known = (row for row in metrics if row["kind"] == kind and row.get(key) is not None)
         points = [(float(row["step"]), float(row[key])) for row in known]
         charts.append(format_curve(title, [point for point in points if math.isfinite(point[1])]))

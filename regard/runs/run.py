@@ -26,7 +26,7 @@ from regard.config import parse_settings
 from regard.console import log_message
 from regard.errors import UserError
 from regard.paths import fsync_path, lock_file, parse_json_object, read_json_object, write_atomically
-from regard.recipes.recipe import SECTIONS, Recipe, parse_yaml
+from regard.recipes.recipe import REQUIRED_SECTIONS, Recipe, parse_yaml
 from regard.runs import checkpoint
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Run:
         except UnicodeDecodeError as error:
             raise UserError(f"{self.config_path} cannot be read: {error}") from error
         config = parse_yaml(text, str(self.config_path))
-        for section in SECTIONS:
+        for section in REQUIRED_SECTIONS:
             if not isinstance(config, dict) or not isinstance(config.get(section), dict):
                 raise UserError(f"{self.config_path} is not a run's config: it has no section {section!r}")
         return dict(config)

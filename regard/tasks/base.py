@@ -140,6 +140,7 @@ class Task(ABC):
     demo_note: ClassVar[str] = ""  # explains the predictions that a demo prints
     data_settings: ClassVar[type[Any]]  # dataclass for the recipe's `data` section
     text_settings: ClassVar[type[Any]]  # dataclass for the recipe's `text` section
+    writes_text: ClassVar[bool] = False  # which BLEU and chrF score, so that the recipe has an `evaluation` section
 
     @abstractmethod
     def prepare(self, run: Run, config: RunConfig, resume: bool) -> PreparedRun:
@@ -159,7 +160,7 @@ class Task(ABC):
 
     def make_config(self, recipe: Mapping[str, Any]) -> RunConfig:
         """Return the config of a recipe of this task."""
-        return RunConfig.from_recipe(recipe, self.text_settings, self.data_settings)
+        return RunConfig.from_recipe(recipe, self.text_settings, self.data_settings, self.writes_text)
 
 
 class Predictor(ABC):
@@ -365,8 +366,7 @@ class InMemoryTask(Task, Generic[ExampleT]):
         dev, dev_dataset = self.predictor.encode(self.choose_dev_examples(split.dev, max_measured), vocabulary)
         validator = Validator(partial(self.make_predictor, vocabulary, config), dev, dev_dataset, max_measured)
         # 4. Describe the data for the log.
-        nouns = self.predictor.nouns
-        left_out = format_left_out({**split.left_out, **dataset.left_out})
+        nouns, left_out = self.predictor.nouns, format_left_out({**split.left_out, **dataset.left_out})
         train_set = format_count(len(dataset), nouns, left_out, *self.describe_training_set(split, dataset))
         dev_set = format_count(len(split.dev), f"dev {nouns}", *self.describe_dev_set(dev))
         description = f"{train_set}, {dev_set}, {vocabulary.describe()}"

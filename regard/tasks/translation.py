@@ -21,7 +21,7 @@ from regard.data.readers.text import Link, Pair
 from regard.data.split import CorpusSplit, DataSettings, list_corpora, split_corpora
 from regard.errors import UserError
 from regard.evaluate.alignment_error_rate import read_gold_alignments
-from regard.evaluate.translation_metrics import choose_selection_metric, report_selection_metric, score_texts
+from regard.evaluate.translation_metrics import ValidationScorer
 from regard.models import Seq2Seq
 from regard.plot.heatmap import plot_heatmap
 from regard.recipes.recipe import RunConfig
@@ -51,10 +51,9 @@ if TYPE_CHECKING:
 
 
 class TranslationValidator:
-    """Validate on the encoded dev set: cross-entropy per token, perplexity, greedy BLEU, and sample translations.
+    """Validate on the encoded dev set: cross-entropy per token, perplexity, greedy BLEU and chrF, sample translations.
 
-    BLEU counts words between spaces. If the target language has none (Chinese, Japanese, Thai and others), judged by
-    the code `language` or by the script of the references, chrF is measured as well and chooses the best checkpoint.
+    `language`, `tokenize` and `best` are those of `ValidationScorer`.
     """
 
     def __init__(
@@ -64,14 +63,17 @@ class TranslationValidator:
         batch_tokens: int,
         num_translated: int,
         language: str | None = None,
+        tokenize: str = "auto",
+        best: str = "score",
     ) -> None:
         nonempty = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
         self.pairs = nonempty
         self.tokenizers = tokenizers
         self.batch_tokens = batch_tokens
         self.num_translated = min(num_translated, len(nonempty))
-        self.references = [pair.target for pair in nonempty[: self.num_translated]]
-        self.selection_metric = choose_selection_metric(self.references, language)
+        references = [[pair.target] for pair in nonempty[: self.num_translated]]
+        # Case is not scored if the vocabulary has none.
+        self.scorer = ValidationScorer(references, language, tokenize, best, tokenizers.target.lowercase)
         self.dataset = ParallelDataset(
             RaggedArray.from_rows(tokenizers.source.encode(pair.source) for pair in nonempty),
             RaggedArray.from_rows(tokenizers.target.encode(pair.target) for pair in nonempty),
@@ -84,9 +86,8 @@ class TranslationValidator:
             hypotheses = self._translate_greedily(model, device)
         texts = [self.tokenizers.target.decode(hypothesis.tokens) for hypothesis in hypotheses]
         samples = [self._make_sample(row, hypotheses[row], texts[row]) for row in range(min(SAMPLES, len(hypotheses)))]
-        lowercase = self.tokenizers.target.lowercase  # case is not scored if the vocabulary has none
-        figures = score_texts(texts, [[reference] for reference in self.references], self.selection_metric, lowercase)
-        return Validation(loss, {"perplexity": math.exp(min(loss, 100.0)), **figures}, self.selection_metric, samples)
+        metrics = {"perplexity": math.exp(min(loss, 100.0)), **self.scorer.score(texts)}
+        return Validation(loss, metrics, self.scorer.selection_metric, samples)
 
     @torch.inference_mode()
     def _compute_loss(self, model: Seq2Seq, device: torch.device) -> float:
@@ -193,6 +194,7 @@ class TranslationTask(Task):
     demo_recipe = "vaswani2017-base"
     data_settings = DataSettings
     text_settings = TextSettings
+    writes_text = True
 
     def prepare(self, run: Run, config: RunConfig, resume: bool) -> PreparedRun:
         """Split and encode the corpora, train or load the tokenizers, and resolve open values of the config."""
@@ -220,10 +222,11 @@ class TranslationTask(Task):
             longest, sentences = data.longest or prepared.longest, data.sentences or prepared.max_sentences
             config = config.override({"data.longest": longest, "data.sentences": sentences})
         training = config.training
-        validator = TranslationValidator(
-            split.dev, tokenizers, training.batch_tokens, training.validate_pairs, data.target
-        )
-        report_selection_metric(validator.selection_metric, training.best)
+        limits = training.batch_tokens, training.validate_pairs
+        tokenize = config.evaluation.tokenize
+        validator = TranslationValidator(split.dev, tokenizers, *limits, data.target, tokenize, training.best)
+        validator.scorer.log_choice(training.best)
+        config = config.override({"evaluation.tokenize": validator.scorer.tokenizer})
         return PreparedRun(
             run,
             config,

@@ -19,6 +19,7 @@ from regard.console import log_message, make_progress_bar
 from regard.data.readers.dispatch import PipeCopies, open_pipe_copies
 from regard.data.readers.text import is_pipe
 from regard.errors import UserError
+from regard.evaluate.translation_metrics import check_tokenizer
 from regard.fast import accelerate
 from regard.models import build
 from regard.models.registry import build_on_meta
@@ -171,7 +172,10 @@ def make_config(recipe: Mapping[str, Any]) -> RunConfig:
 
 def check_config(config: RunConfig) -> None:
     """Parse every section and build the model on the meta device, so that mistakes show before any work is done."""
-    _ = config.text, config.data, config.training
+    _ = config.text, config.data
+    check_tokenizer(config.evaluation.tokenize)
+    if config.training.best in ("bleu", "chrf") and "evaluation" not in config.recipe:
+        raise UserError(f"training.best={config.training.best} is for models that write text; use score or loss")
     build_on_meta(config.recipe, 8, 8)
 
 

@@ -52,6 +52,8 @@ from regard.training.optimizer import (
     compute_learning_rate,
 )
 
+ZERO_BLEU_STEP = 1000  # the first validation from this step on reports a BLEU of 0
+
 
 @dataclass(eq=False, repr=False)
 class Trainer:
@@ -295,12 +297,18 @@ class Trainer:
             is_sharded = self.validation_model is not self.model
             weights = self.checkpointer.collect_weights() if is_sharded else None
             validation, record, num_better = self.run_validation(weights)
+        previous_step = train_state.validated_step
         train_state.add_validation(record, num_better, self.settings.keep_best)
         self.is_checkpoint_stale = True
         if validation is not None:
             step, metrics = train_state.step, validation.metrics
             self.metrics.write("dev", step, loss=record.loss, **metrics, measure=record.measure)
             self.metrics.write_samples(validation.samples, step)
+            if previous_step < ZERO_BLEU_STEP <= step and metrics.get("bleu") == 0:
+                log_message(
+                    f"dev BLEU is 0: no word is right, or no output has four words. Check samples/step-{step}.jsonl: "
+                    "the direction of source and target, the dev pairs, and the words that evaluation.tokenize finds"
+                )
             criterion = " by chrF" if record.measure == "chrf" and self.settings.best != "loss" else ""
             best_note = f" (best{criterion})" if num_better == 0 else ""
             log_message(f"step {step}: dev loss {record.loss:.3f}, {format_metrics(metrics)}{best_note}")

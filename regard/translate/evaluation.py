@@ -9,7 +9,7 @@ from typing import NamedTuple
 from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.evaluate.alignment_error_rate import AlignmentScore, GoldAlignment, compute_alignment_score
-from regard.evaluate.translation_metrics import TranslationScores, score_translations
+from regard.evaluate.translation_metrics import DEFAULT_TOKENIZER, TranslationScores, score_translations
 from regard.search.scoring import ScoredTarget
 from regard.translate.translation import Alignment, Translation
 from regard.translate.translator import Translator
@@ -26,16 +26,21 @@ class EvaluationResult(NamedTuple):
 
 
 def evaluate_translator(
-    translator: Translator, pairs: Sequence[Pair], gold: Sequence[GoldAlignment] | None, beam: int = 5
+    translator: Translator,
+    pairs: Sequence[Pair],
+    gold: Sequence[GoldAlignment] | None,
+    beam: int = 5,
+    tokenize: str = DEFAULT_TOKENIZER,
 ) -> EvaluationResult:
-    """Translate the sources, score and align the given pairs, and compute all metrics."""
-    translations = translator.translate([pair.source for pair in pairs], beam=beam)
+    """Translate the sources, score and align the given pairs, and compute all metrics, BLEU with a tokenizer."""
+    sources = [pair.source for pair in pairs]
+    translations = translator.translate(sources, beam=beam)
     hypotheses = [translation.text for translation in translations]
     scored = translator.score_pairs(pairs)
     # A model without capital letters is scored case-insensitively.
     lowercase = translator.tokenizers.target.lowercase
     return EvaluationResult(
-        score_translations([pair.source for pair in pairs], hypotheses, [pair.target for pair in pairs], lowercase),
+        score_translations(sources, hypotheses, [pair.target for pair in pairs], lowercase, tokenize),
         *compute_perplexity_and_accuracy(scored),
         None if gold is None else score_alignments(list(map(translator.align_scored_pair, pairs, scored)), gold),
         translations,

@@ -21,7 +21,7 @@ import yaml
 from support.commands import ROOT, Command, environment, regard_command
 from support.files import write_jsonl
 from support.in_process import run_in_process
-from support.training import TINY, copy_run, corpus_files, format_overrides, train_tiny
+from support.training import TINY, corpus_files, format_overrides, train_tiny
 
 from regard import api
 from regard.cli.app import app, exit_with_error, main
@@ -716,31 +716,6 @@ def test_pairs_are_read_in_the_direction_of_the_run(
     assert command(*verb, fluent_run.folder, "t.jsonl", *options).stdout == expected.stdout
     named = command(*verb, fluent_run.folder, "t.jsonl", *options, "--source", "en", "--target", "de")
     assert named.stdout == expected.stdout
-
-
-def test_evaluate_warns_that_bleu_is_meaningless_without_spaces(command: Command, tmp_path: Path) -> None:
-    texts = {"t.en": "a dog\n", "t.de": "ein Hund\n", "t.zh": "这里有一座大房子\n", "h.zh": "那里有一座大房子\n"}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    warning = "no spaces between words: BLEU (tok:13a) is meaningless, compare chrF"
-    chinese = command("evaluate", "--hypothesis", "h.zh", "t.en", "t.zh", "--json")
-    assert (chinese.returncode, warning in chinese.stderr) == (0, True), chinese.stderr
-    scores = json.loads(chinese.stdout)
-    assert (scores["bleu"] < 1, scores["chrf"] > 30) == (True, True)
-    assert warning not in command("evaluate", "--hypothesis", "t.de", "t.en", "t.de").stderr
-
-
-@pytest.mark.parametrize("verb", [["evaluate"], ["plot", "--by-length"]], ids=["evaluate", "plot"])
-def test_scores_of_a_run_into_chinese_come_with_a_warning(
-    command: Command, run: Run, tmp_path: Path, verb: list[str]
-) -> None:
-    chinese = copy_run(run, tmp_path / "run")
-    config = chinese.read_config()
-    chinese.write_config({**config, "data": {**config["data"], "target": "zh"}})
-    (tmp_path / "t.en").write_text("a dog\n", encoding="utf-8")
-    (tmp_path / "t.zh").write_text("一只狗\n", encoding="utf-8")
-    scored = command(verb[0], chinese.folder, "t.en", "t.zh", *verb[1:], "--beam", 1)
-    assert (scored.returncode, scored.stderr.count("is meaningless, compare chrF")) == (0, 1), scored.stderr
 
 
 @pytest.mark.usefixtures("target_first")

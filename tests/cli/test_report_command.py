@@ -10,7 +10,6 @@ from support.training import copy_run
 
 from regard.cli.translate import find_document
 from regard.errors import UserError
-from regard.report.html import write_report
 from regard.runs import Run
 
 
@@ -26,13 +25,6 @@ def test_report_command_writes_a_page_or_names_the_missing_run(run: Run, tmp_pat
     missing = regard("report", tmp_path / "nowhere")
     assert missing.returncode == 2
     assert "nowhere is not a run" in missing.stderr
-
-
-def test_report_has_no_bleu_by_length_for_a_target_without_spaces(run: Run, tmp_path: Path) -> None:
-    run = copy_run(run, tmp_path / "run")
-    config = run.read_config()
-    run.write_config({**config, "data": {**config["data"], "target": "ja"}})
-    assert "BLEU by words of the source" not in write_report(run).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["letter.pdf", "letter.DOC", "letter.rtf", "table.xlsx", "letters.zip"])

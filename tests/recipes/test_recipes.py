@@ -23,6 +23,7 @@ from regard.recipes.recipe import (
     AUTO_SIZES,
     RECIPES_FOLDER,
     SECTIONS_FOLDER,
+    EvaluationSettings,
     TrainingSettings,
     list_recipes,
     override,
@@ -75,7 +76,8 @@ def field_names(cls: Any) -> set[str]:
 
 def section_settings(recipe: dict[str, Any]) -> dict[str, type]:
     task = get_task(recipe)
-    return {"loss": CrossEntropy, "text": task.text_settings, "data": task.data_settings, "training": TrainingSettings}
+    settings: dict[str, type] = {"loss": CrossEntropy, "text": task.text_settings, "data": task.data_settings}
+    return settings | {"training": TrainingSettings, "evaluation": EvaluationSettings}
 
 
 def model_settings(recipe: dict[str, Any]) -> type:
@@ -105,7 +107,7 @@ def test_every_key_has_a_comment(name: str) -> None:
         for line in read_recipe_text(name).splitlines()
         if KEY_LINE.match(line)
         and not re.search(r"\s# \S", line)
-        and line.rstrip(":") not in ("model", "loss", "text", "data", "training")
+        and line.rstrip(":") not in ("model", "loss", "text", "data", "training", "evaluation")
     ]
     assert bare == []
     assert read_recipe_text(name).startswith("# "), "the first line describes the recipe"
@@ -143,24 +145,24 @@ def test_recipe_survives_writing_and_reading(name: str, tmp_path: Path) -> None:
 
 # SHA-256 of the resolved recipes as sorted JSON: a change of a shared section must not change a recipe by accident.
 DIGESTS = {
-    "bahdanau2015": "d5d4bcfed42d2d77",
-    "cho2014": "5f816b43c8c118b9",
+    "bahdanau2015": "68bcd319f7a7e471",
+    "cho2014": "f1f6bf71cac69584",
     "cui2017": "c8bbef819974b994",
-    "default": "78176b8883525434",
+    "default": "36652841c0bfd6b5",
     "lin2017": "1e1ad18308ed46cf",
-    "luong2015-global": "67fe1efacb6bc4ab",
-    "luong2015-local-m": "b74e85fe55f35114",
-    "luong2015-local-p": "2cd3e4c5b0808532",
-    "mino2017": "2dbde9c3c30f8895",
+    "luong2015-global": "f388fdf326f09111",
+    "luong2015-local-m": "8ab184d8cb4b969a",
+    "luong2015-local-p": "eccafa42746a68f9",
+    "mino2017": "fb8bb62dd90b081a",
     "schuster1997": "39c5d69460ba5ac0",
     "schuster1997-regression": "ea641ae1a4b4458f",
-    "sutskever2014": "788b7754d157b74c",
-    "vaswani2017-base": "115f69f70cfb9e9a",
-    "vaswani2017-big": "55c77f4669d4c39d",
-    "xu2015-hard": "3d4686c9445dd67e",
-    "xu2015-hard-caption": "194e9407809bb690",
-    "xu2015-soft": "25a547302cb61c11",
-    "xu2015-soft-caption": "86dfe12eb74812db",
+    "sutskever2014": "aacd647a98ffc392",
+    "vaswani2017-base": "7bf1008242010328",
+    "vaswani2017-big": "f9ab6622123c10e2",
+    "xu2015-hard": "867425250ff145c9",
+    "xu2015-hard-caption": "096cfb15b332fb54",
+    "xu2015-soft": "063cd9adee9cfae6",
+    "xu2015-soft-caption": "f530fbb41a8d3623",
     "yang2016": "10e122d7f1d6da94",
 }
 
@@ -374,7 +376,7 @@ def test_sizing_replaces_auto_values_only(pairs: int) -> None:
     recipe = read_recipe("default")
     found = resolve_auto_sizes(recipe, pairs)
     for section, values in recipe.items():
-        if isinstance(values, dict) and section != "training":
+        if isinstance(values, dict) and section not in ("training", "evaluation"):
             left = {key for key, value in found[section].items() if value == "auto"}
             assert left == ({"align_layer"} if section == "model" else set()), (
                 "the alignment layer is chosen at the end of training"

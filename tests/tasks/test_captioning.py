@@ -721,8 +721,11 @@ def test_chrf_chooses_the_best_model_where_captions_have_no_spaces(
     overrides = {**SMALL, "text.kind": "char", "data.dev": [file], "training.steps": 1, "training.validate_every": 1}
     run = train(RECIPES[0], file, tmp_path / "run", **overrides)
     found = [row for row in run.read_metrics() if row["kind"] == "dev"][-1]
-    assert (found["measure"], "chrf" in found) == (measure, measure == "chrf")
-    assert ("chrF, not BLEU, chooses the best checkpoint" in capsys.readouterr().err) == (measure == "chrf")
+    assert (found["measure"], "chrf" in found) == (measure, True)
+    assert ("zh (target language zh); chrF chooses the best" in capsys.readouterr().err) == (measure == "chrf")
+    assert run.read_config()["evaluation"] == {"tokenize": "zh" if measure == "chrf" else "13a"}
+    scores = regard.load(run.folder).evaluate([Path(file)])
+    assert f"|tok:{'zh' if measure == 'chrf' else '13a'}|" in scores["bleu_signature"]
 
 
 def test_images_of_empty_captions_are_not_read(data: Path, tmp_path: Path) -> None:

@@ -17,14 +17,7 @@ from regard.data.dataset import Indices
 from regard.data.loader import map_batches_in_order
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.errors import UserError
-from regard.evaluate.translation_metrics import (
-    bleu,
-    choose_selection_metric,
-    chrf,
-    report_selection_metric,
-    score_texts,
-    warn_about_bleu,
-)
+from regard.evaluate.translation_metrics import ValidationScorer, bleu, choose_tokenizer, chrf
 from regard.models import Seq2Seq
 from regard.models.hypothesis import Floats
 from regard.plot.attention_overlay import AttentionOverlay, WeightedWords
@@ -130,6 +123,8 @@ class CaptioningPredictor(Predictor):
     dataset = CaptionDataset
     model: Seq2Seq
     vocabulary: CaptionVocabulary
+    tokenize = "auto"  # sacreBLEU's tokenizer for BLEU
+    best = "score"  # the setting `training.best`
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -212,8 +207,8 @@ class CaptioningPredictor(Predictor):
         groups = group_captions_by_image(examples)
         references, texts = list(groups.values()), [one.text for one in self.caption_images(list(groups))]
         scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
-        warn_about_bleu(references)
-        bleu_score = bleu(texts, references, self.tokenizer.lowercase)
+        tokenize = choose_tokenizer(references, requested=self.tokenize)
+        bleu_score = bleu(texts, references, self.tokenizer.lowercase, tokenize)
         chrf_score = chrf(texts, references, self.tokenizer.lowercase)
         return {
             "images": len(groups),
@@ -230,21 +225,20 @@ class CaptioningPredictor(Predictor):
     def validate(self, examples: Sequence[CaptionExample], dataset: CaptionDataset, max_measured: int) -> Validation:
         """Return the cross-entropy of all dev captions, and metrics of greedy captions of `max_measured` images.
 
-        Captions are scored against all references of their image. BLEU chooses the best checkpoint, or chrF if the
-        references are in a script without spaces between words.
+        Captions are scored against all references of their image.
         """
         groups = group_captions_by_image(examples, max_measured)
         references, predictions = list(groups.values()), self.caption_images(list(groups), beam=1)
         texts = [prediction.text for prediction in predictions]
-        selection_metric = choose_selection_metric(references)
+        scorer = ValidationScorer(references, None, self.tokenize, self.best, self.tokenizer.lowercase)
         scores = score_captions(self.model, dataset, self.device, self.batch_tokens)
-        metrics = score_texts(texts, references, selection_metric, self.tokenizer.lowercase)
+        metrics = scorer.score(texts)
         metrics["exact"] = compute_exact_match(texts, references, self.tokenizer)
         samples = [
             ValidationSample({"image": one.picture.name, "right": " / ".join(captions), "caption": one.text}, one.plot)
             for one, captions in zip(predictions[:SAMPLES], references, strict=False)
         ]
-        return Validation(scores.mean_loss, metrics | scores.compute_metrics(), selection_metric, samples)
+        return Validation(scores.mean_loss, metrics | scores.compute_metrics(), scorer.selection_metric, samples)
 
 
 def _to_image_file(source: ImageSource) -> ImageFile:
@@ -262,6 +256,7 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
     demo_recipe = "xu2015-soft-caption"
     data_settings = CaptionSettings
     text_settings = VocabularySettings
+    writes_text = True
     predictor = CaptioningPredictor
     too_few = "all captions are of one image"
     dev_limit = "dev_pairs"
@@ -308,9 +303,12 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
         has_pixels = dataset.grid_shapes[0].is_pixels
         backbone = None if has_pixels else _find_feature_backbone(config.data, parent)
         references = list(group_captions_by_image(split.dev, config.training.validate_pairs).values())
-        report_selection_metric(choose_selection_metric(references), config.training.best)
+        best = config.training.best
+        scorer = ValidationScorer(references, None, config.evaluation.tokenize, best, config.text.lowercase)
+        scorer.log_choice(best)
         return config.override(
             {
+                "evaluation.tokenize": scorer.tokenizer,
                 "data.features": dataset.grid_shapes[0].features,
                 "data.backbone": None if backbone is None else backbone.to_dict(),
                 "model.backbone": _choose_model_backbone(config.model["backbone"], dataset),
@@ -326,7 +324,10 @@ class CaptioningTask(InMemoryTask[CaptionExample]):
     ) -> Predictor:
         """Return a predictor that passes images through the network of the training features."""
         preprocessor = vocabulary.preprocessor._replace(backbone=config.data.backbone, device=device)
-        return super().make_predictor(vocabulary._replace(preprocessor=preprocessor), config, model, device)
+        predictor = super().make_predictor(vocabulary._replace(preprocessor=preprocessor), config, model, device)
+        assert isinstance(predictor, CaptioningPredictor)
+        predictor.tokenize, predictor.best = config.evaluation.tokenize, config.training.best
+        return predictor
 
     def load_dev_set(self, config: RunConfig) -> list[DevExample]:
         """Return the dev images of a run, each with all its references."""
