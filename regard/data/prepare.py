@@ -23,7 +23,6 @@ import numpy as np
 
 from regard.console import make_progress_bar
 from regard.data.dataset import DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
-from regard.data.languages import find_language
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Link, Pair
 from regard.data.split import CorpusSplit, DataSettings, TrainingCorpus, cache_data, list_corpora
@@ -161,12 +160,7 @@ def load_or_train_tokenizers(data: DataSettings, settings: TextSettings, split: 
         "tags": tags,
     }
     folder = cache_data("vocabulary", key, lambda folder: _train_tokenizers(folder, data, settings, split, tags))
-    return load_tokenizers(settings, folder, find_languages(data))
-
-
-def find_languages(data: DataSettings) -> list[str | None]:
-    """Return the languages of both sides (ISO 639-1), if they are known."""
-    return [find_language(code or "") for code in data.languages]
+    return load_tokenizers(settings, folder, data.languages)
 
 
 def _make_pairs_key(data: DataSettings, split: CorpusSplit) -> dict[str, Any]:
@@ -185,7 +179,7 @@ def _train_tokenizers(
         return (pair[side_index] for corpus in corpora for pair in _iterate_training_pairs(corpus, data, split))
 
     sources, targets = partial(iterate_side, 0), partial(iterate_side, 1)
-    tokenizers = train_tokenizers(settings, sources, targets, tags, find_languages(data))
+    tokenizers = train_tokenizers(settings, sources, targets, tags, data.languages)
     save_tokenizers(tokenizers, settings, folder)
 
 

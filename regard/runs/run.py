@@ -78,11 +78,10 @@ class Run:
 
     def load_tokenizers(self) -> Tokenizers:
         """Load the vocabularies of both sides."""
-        from regard.data.languages import find_language
         from regard.tokenizers.tokenizer import TextSettings, load_tokenizers
 
         config = self.read_config()
-        languages = [find_language(config["data"].get(side) or "") for side in ("source", "target")]
+        languages = config["data"].get("source"), config["data"].get("target")
         return load_tokenizers(
             parse_settings(TextSettings, config["text"], "text"), self.folder / "tokenizer", languages
         )

@@ -23,7 +23,6 @@ from regard.data.classification import (
     read_texts,
 )
 from regard.data.dataset import Integers
-from regard.data.languages import find_language
 from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate.label_metrics import ConfusionMatrix
@@ -237,16 +236,12 @@ class ClassificationTask(InMemoryTask[LabelledText]):
                 "check the columns data.label and data.text"
             )
         lines = [" ".join(example.text.split()) for example in split.train]
-        return _make_vocabulary(
-            train_tokenizer(config.text, lambda: lines, language=find_language(config.data.language or "")),
-            labels,
-            config,
-        )
+        return _make_vocabulary(train_tokenizer(config.text, lambda: lines, (), config.data.language), labels, config)
 
     def load_vocabulary(self, run: Run, config: RunConfig) -> ClassificationVocabulary:
         """Load tokenizer and labels of a run."""
         folder = run.folder / "tokenizer"
-        tokenizer = load_tokenizer(config.text, folder, "text").for_language(find_language(config.data.language or ""))
+        tokenizer = load_tokenizer(config.text, folder, "text").for_language(config.data.language)
         return _make_vocabulary(tokenizer, LabelVocabulary.load(folder / LABELS_FILE), config)
 
     def make_training_set(

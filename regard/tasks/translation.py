@@ -71,7 +71,7 @@ class TranslationValidator:
         self.tokenizers = tokenizers
         self.batch_tokens = batch_tokens
         self.num_translated = min(num_translated, len(nonempty))
-        references = [[pair.target] for pair in nonempty[: self.num_translated]]
+        references = [[tokenizers.target.lower_dotless_i(pair.target)] for pair in nonempty[: self.num_translated]]
         # Case is not scored if the vocabulary has none.
         self.scorer = ValidationScorer(references, language, tokenize, best, tokenizers.target.lowercase)
         self.dataset = ParallelDataset(

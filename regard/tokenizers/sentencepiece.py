@@ -21,7 +21,6 @@ from regard.tokenizers.tokenizer import (
     Tokenizer,
     check_unicode,
     format_tag,
-    lower_dotless_i,
     normalize,
 )
 from regard.tokenizers.word_segmentation import has_unspaced_script, split_graphemes
@@ -165,8 +164,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_by_word(self, text: str) -> list[list[int]]:
         """Return the ids of each white-space word, without BOS and EOS."""
-        text = lower_dotless_i(text) if self.has_dotless_i else text
-        return [self._encode_cached_word(word) for word in text.split()]
+        return [self._encode_cached_word(word) for word in self.lower_dotless_i(text).split()]
 
     def encode_phrase(self, text: str) -> list[int]:
         """Return the ids of a phrase inside a text; in scripts without spaces nothing marks its beginning."""

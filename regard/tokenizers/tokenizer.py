@@ -51,13 +51,17 @@ class Tokenizer(Protocol):
     has_dotless_i: bool = False  # lower-case I becomes ı
 
     def for_language(self, language: str | None) -> Self:
-        """Return the tokenizer with the lower case of a language (ISO 639-1), unless it is of an earlier version."""
-        has_dotless_i = self.lowercase and self.normalization > 1 and language in _DOTLESS_I_LANGUAGES
+        """Return the tokenizer with the lower case of a language (by its code), unless it is of an earlier version."""
+        has_dotless_i = self.lowercase and self.normalization > 1 and bool(_has_dotless_i(language or ""))
         if has_dotless_i == self.has_dotless_i:
             return self
         other = copy(self)
         other.has_dotless_i = has_dotless_i
         return other
+
+    def lower_dotless_i(self, text: str) -> str:
+        """Return the text with I and İ in lower case if the vocabulary has them so, as sacreBLEU does not."""
+        return lower_dotless_i(text) if self.has_dotless_i else text
 
     def normalize(self, text: str) -> str:
         """Return the text as the vocabulary has it."""
@@ -141,7 +145,7 @@ _REMOVED = "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff
 # Full-width digits and letters, half-width Katakana, Hangul and marks; Arabic presentation forms except words (ﷺ).
 _FOLDED = "\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff61-\uffdc\ufb50-\ufd3d\ufd50-\ufdc7\ufe70-\ufefc"
 _REMOVED_OR_FOLDED = re.compile(f"[{_REMOVED}]+|([{_FOLDED}])")
-_DOTLESS_I_LANGUAGES = ("az", "tr")
+_has_dotless_i = re.compile("(az|aze|tr|tur)([-_].*)?", re.IGNORECASE).fullmatch  # language codes
 
 
 def normalize(text: str, lowercase: bool, version: int = NORMALIZATION_VERSION) -> str:
@@ -210,7 +214,7 @@ def train_tokenizers(
 
 def _lower_lines(settings: VocabularySettings, lines: LineSource, language: str | None) -> LineSource:
     """Return the lines, with I and İ in lower case if that depends on the language."""
-    if not settings.lowercase or language not in _DOTLESS_I_LANGUAGES:
+    if not settings.lowercase or not _has_dotless_i(language or ""):
         return lines
     return lambda: map(lower_dotless_i, lines())
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from regard.tokenizers.tokenizer import Tokenizer, format_tag, lower_dotless_i
+from regard.tokenizers.tokenizer import Tokenizer, format_tag
 from regard.tokenizers.word_segmentation import (
     has_unspaced_script,
     is_segmenter_installed,
@@ -232,7 +232,7 @@ class WordTokenizer(Tokenizer):
 
     def split_chunks(self, text: str) -> list[str]:
         """Return the chunks between white space; later ones with an unspaced script first begin with a space."""
-        chunks = (lower_dotless_i(text) if self.has_dotless_i else text).split()
+        chunks = self.lower_dotless_i(text).split()
         if self.version > 2 and has_unspaced_script(text):
             chunks = list(map(self.normalize, chunks))
             chunks[1:] = [" " * has_unspaced_script(chunk[:1]) + chunk for chunk in chunks[1:]]

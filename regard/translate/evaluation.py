@@ -38,9 +38,10 @@ def evaluate_translator(
     hypotheses = [translation.text for translation in translations]
     scored = translator.score_pairs(pairs)
     # A model without capital letters is scored case-insensitively.
-    lowercase = translator.tokenizers.target.lowercase
+    target = translator.tokenizers.target
+    references = [target.lower_dotless_i(pair.target) for pair in pairs]
     return EvaluationResult(
-        score_translations(sources, hypotheses, [pair.target for pair in pairs], lowercase, tokenize),
+        score_translations(sources, hypotheses, references, target.lowercase, tokenize),
         *compute_perplexity_and_accuracy(scored),
         None if gold is None else score_alignments(list(map(translator.align_scored_pair, pairs, scored)), gold),
         translations,

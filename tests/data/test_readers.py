@@ -174,6 +174,20 @@ def test_invalid_jsonl_error_names_the_line(line: str, message: str, tmp_path: P
     assert corpus_error([path]).startswith(f"{path}:2: {message}")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.tsv", b"a\xed\xa0\x80\tb\n"),
+        ("x.jsonl", b'{"source": "a\\ud800", "target": "b"}\n'),
+        ("x.tmx", b'<tmx><body><tu><tuv xml:lang="en"><seg>&#xD800;</seg></tuv></tu></body></tmx>'),
+    ],
+)
+def test_half_a_character_is_one_error_with_the_line(name: str, content: bytes, tmp_path: Path) -> None:
+    message = corpus_error([write_file(tmp_path / name, content)])
+    assert message.startswith(f"{tmp_path / name}:1: ")
+    assert "\n" not in message
+
+
 def test_tsv_line_without_tab_error_names_the_line(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.tsv", b"a\tb\nc d\n")
     assert corpus_error([path]).startswith(f"{path}:2: no tab")

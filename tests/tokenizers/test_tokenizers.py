@@ -540,6 +540,7 @@ def test_lower_case_is_that_of_the_language(kind: Kind, tmp_path: Path) -> None:
         assert source.decode(source.encode("I AM IN")) == "i am in"
         assert target.decode(target.encode("ISI İYİ I\u0307Yİ")) == "ısı iyi iyi"
         assert UNK not in [*source.encode("I AM IN"), *target.encode("ISI İYİ")]
+        assert (source.lower_dotless_i("I"), target.lower_dotless_i("I")) == ("I", "ı"), "references are scored so"
     cased = TextSettings(kind=kind, vocabulary=VOCABULARY_SIZES[kind])
     both = tokenizers.train_tokenizers(cased, lambda: SOURCE, lambda: TARGET, (), languages)
     assert both.source is both.target
