@@ -43,7 +43,8 @@ def align(
     Example: regard align runs/mine test.en test.de --symmetrize runs/back > test.align
     """
     from regard.evaluate.alignment_error_rate import compute_alignment_score, grow_diag_final_and, read_gold_alignments
-    from regard.tokenizers.alignment_units import WORDS, check_units
+    from regard.tokenizers.alignment_units import check_units
+    from regard.tokenizers.tokenizer import WORDS
     from regard.translate import load
 
     restore_default_sigpipe()

@@ -14,6 +14,7 @@ from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.paths import format_json
 from regard.runs import Run
+from regard.tokenizers.word_segmentation import join_words
 
 if TYPE_CHECKING:
     from regard.evaluate.translation_metrics import TranslationScores
@@ -28,6 +29,7 @@ def evaluate(
     tokenize: str | None = None,
     gold: Path | None = None,
     gold_first: int | None = None,
+    presegmented: bool = False,
     source: str | None = None,
     target: str | None = None,
     beam: int | None = None,
@@ -46,8 +48,8 @@ def evaluate(
     translations: dict[str, list[str]] = {}  # by system
     reports: list[dict[str, Any]] = []
     if hypothesis:
-        if gold or compare or beam:
-            raise UserError("--gold, --compare and --beam need runs, not files of translations")
+        if gold or compare or beam or presegmented:
+            raise UserError("--gold, --presegmented, --compare and --beam need runs, not files of translations")
         corpus = read_all_pairs(paths, source, target, allow_unnamed=False)
         sources, targets = zip(*corpus, strict=True)
         tokenizer = resolve_tokenizer([], tokenize, targets, target or find_corpus_languages(paths, source, target)[1])
@@ -79,10 +81,13 @@ def evaluate(
         tokenizer = resolve_tokenizer(folders, tokenize, [pair.target for pair in corpus], target)
         if compare and len({folder.resolve() for folder in folders}) < max(2, len(folders)):
             raise UserError("--compare needs at least two different runs")
-        links = read_gold_alignments(gold, corpus, gold_first) if gold else None
+        links = read_gold_alignments(gold, corpus, gold_first, presegmented) if gold else None
+        segmented = corpus if presegmented else None
+        if presegmented:
+            corpus = [Pair(*(join_words(side.split()) for side in pair)) for pair in corpus]
         for ensemble in [[folder] for folder in folders] if compare else [folders]:
             name = " ".join(map(str, ensemble))
-            result = evaluate_translator(load(*ensemble), corpus, links, beam or 5, tokenizer)
+            result = evaluate_translator(load(*ensemble), corpus, links, beam or 5, tokenizer, segmented)
             translations[name] = [translation.text for translation in result.translations]
             report = {
                 **_make_report(name, result.scores, corpus),

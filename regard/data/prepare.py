@@ -28,12 +28,12 @@ from regard.data.readers.text import Link, Pair
 from regard.data.split import CorpusSplit, DataSettings, TrainingCorpus, cache_data, list_corpora
 from regard.errors import UserError
 from regard.paths import CACHE_MANIFEST, compute_sha256
-from regard.tokenizers.alignment_units import find_units_of_text
 from regard.tokenizers.sentence_splitter import find_sentencex_version, split_sentences
 from regard.tokenizers.tokenizer import (
     TextSettings,
     Tokenizer,
     Tokenizers,
+    find_units_of_text,
     load_tokenizers,
     save_tokenizers,
     train_tokenizers,

@@ -8,25 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from regard.errors import UserError
 from regard.special_tokens import UNK
-from regard.tokenizers.tokenizer import Tokenizer
+from regard.tokenizers.tokenizer import WORDS, Floats, Span, TokenizedWords, Tokenizer
 from regard.tokenizers.word_segmentation import (
-    Span,
     find_word_spans,
     has_unspaced_script,
     join_words,
     split_graphemes,
 )
 
-Floats = npt.NDArray[np.float32]
-
-WORDS, SUBWORDS, CHARACTERS = UNITS = ("words", "subwords", "characters")
+SUBWORDS, CHARACTERS = "subwords", "characters"
+UNITS = (WORDS, SUBWORDS, CHARACTERS)
 _CHUNK = re.compile(r"\S+")
 
 
@@ -38,30 +35,10 @@ def check_units(units: str, presegmented: bool = False) -> None:
         raise UserError(f"pre-segmented texts are aligned by {WORDS}, not by {units}")
 
 
-class TokenizedWords(NamedTuple):
-    """The words (or other units) of a text, and those that each token is part of."""
-
-    words: list[str]
-    word_ids: Sequence[int]  # the word of each token; ignored if there are weights
-    subwords: Sequence[str] = ()  # the text of each token; empty: punctuation tokens count as well
-    spans: Sequence[Span] = ()  # the characters of each word in the text
-    weights: Floats | None = None  # tokens × words: the fraction of a token in each word; None: all of it in one
-    units: str = WORDS
-
-    def make_weights(self, num_tokens: int) -> Floats:
-        """Return the fraction of each token in each word (tokens, words); tokens behind the text have none."""
-        weights = np.zeros((num_tokens, len(self.words)), dtype=np.float32)
-        if self.weights is None:
-            weights[np.arange(len(self.word_ids)), self.word_ids] = 1
-        else:
-            weights[: len(self.weights)] = self.weights
-        return weights
-
-
-def find_units(
+def divide_text(
     tokenizer: Tokenizer, text: str, ids: Sequence[int], chunk_ids: Sequence[int], units: str = WORDS
 ) -> TokenizedWords:
-    """Divide a text into units; `chunk_ids` has for each id the index of its part of the text between spaces."""
+    """Divide a text into units; see `regard.tokenizers.tokenizer.find_units`."""
     subwords = tokenizer.convert_ids_to_tokens(ids)
     if units == WORDS and not has_unspaced_script(text):
         return TokenizedWords(text.split(), chunk_ids, subwords, find_word_spans(text))
@@ -72,11 +49,6 @@ def find_units(
     spans = find_word_spans(text) if units == WORDS else _find_character_spans(text)
     words, weights = [text[start:end] for start, end in spans], _weigh_units(token_spans, spans)
     return TokenizedWords(words, chunk_ids, subwords, spans, weights, units)
-
-
-def find_units_of_text(tokenizer: Tokenizer, text: str, units: str = WORDS) -> TokenizedWords:
-    """Encode a text and divide it into units."""
-    return find_units(tokenizer, text, *tokenizer.encode_with_word_ids(text), units)
 
 
 def find_presegmented_words(tokenizer: Tokenizer, text: str) -> TokenizedWords:

@@ -9,7 +9,7 @@ from importlib import metadata
 from itertools import accumulate
 
 from regard.console import log_message
-from regard.tokenizers.word_segmentation import has_long_characters
+from regard.tokenizers.tokenizer import has_long_characters
 
 _KHMER_SENTENCE = re.compile(r"[^។៕]+[។៕]*[\s»”’)]*|[។៕]+[\s»”’)]*")
 _QUOTATION_END, _QUOTED_BEFORE = re.compile("[」』]$"), re.compile("と|って|など|、")  # Japanese: the sentence goes on

@@ -18,9 +18,8 @@ from itertools import accumulate, pairwise
 import regex
 
 from regard.special_tokens import SPECIAL_TOKENS, UNK
+from regard.tokenizers.tokenizer import Span, has_long_characters
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER
-
-Span = tuple[int, int]  # of characters: start and end
 
 # Letters, marks and digits of scripts without spaces between words (Hangul has spaces), and wide punctuation.
 UNSPACED_CHARACTERS = (
@@ -31,7 +30,6 @@ UNSPACED_CHARACTERS = (
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
 _UNSPACED = re.compile(f"[{UNSPACED_CHARACTERS}]")
-_SHORT_CHARACTERS = bytes(range(0xE0))  # bytes of characters of one or two bytes, and those that continue a character
 _WHITE_SPACE_WORD = re.compile(r"\S+")
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30fe\u31f0-\u31ff\uff66-\uff9f"
 # Without ICU: runs of Katakana, runs of letters and digits of scripts with spaces, or one grapheme cluster.
@@ -67,14 +65,6 @@ def split_words(text: str, with_icu: bool | None = None) -> list[str]:
 def has_unspaced_script(text: str) -> bool:
     """Return True if a text has characters of a script without spaces between words."""
     return has_long_characters(text) and _UNSPACED.search(text) is not None
-
-
-def has_long_characters(text: str) -> bool:
-    """Return True if a text has characters of three or four bytes in UTF-8: those from U+0800, such as Asian scripts.
-
-    A tenth of the time of a search by `re`.
-    """
-    return not text.isascii() and bool(text.encode("utf-8", "surrogatepass").translate(None, _SHORT_CHARACTERS))
 
 
 def split_graphemes(text: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from regard.data.readers.text import Pair
@@ -31,19 +32,25 @@ def evaluate_translator(
     gold: Sequence[GoldAlignment] | None,
     beam: int = 5,
     tokenize: str = DEFAULT_TOKENIZER,
+    segmented: Sequence[Pair] | None = None,
 ) -> EvaluationResult:
-    """Translate the sources, score and align the given pairs, and compute all metrics, BLEU with a tokenizer."""
+    """Translate the sources, score and align the given pairs, and compute all metrics, BLEU with a tokenizer.
+
+    `segmented` are the pairs with the words that the gold alignments number; see `Translator.align`.
+    """
     sources = [pair.source for pair in pairs]
     translations = translator.translate(sources, beam=beam)
     hypotheses = [translation.text for translation in translations]
     scored = translator.score_pairs(pairs)
+    align = partial(translator.align_scored_pair, presegmented=segmented is not None)
+    alignments = [] if gold is None else list(map(align, segmented or pairs, scored))
     # A model without capital letters is scored case-insensitively.
     target = translator.tokenizers.target
     references = [target.lower_dotless_i(pair.target) for pair in pairs]
     return EvaluationResult(
         score_translations(sources, hypotheses, references, target.lowercase, tokenize),
         *compute_perplexity_and_accuracy(scored),
-        None if gold is None else score_alignments(list(map(translator.align_scored_pair, pairs, scored)), gold),
+        None if gold is None else score_alignments(alignments, gold),
         translations,
     )
 

@@ -18,8 +18,8 @@ from regard.errors import UserError
 from regard.models.hypothesis import Floats, LengthPenalty, SearchOptions, check_sampling
 from regard.search.constraints import Constraint, Phrase
 from regard.special_tokens import SPECIAL_TOKENS, UNK
-from regard.tokenizers.alignment_units import WORDS, check_units
-from regard.tokenizers.tokenizer import Tokenizer, Tokenizers
+from regard.tokenizers.alignment_units import check_units
+from regard.tokenizers.tokenizer import WORDS, Tokenizer, Tokenizers
 from regard.tokenizers.word_segmentation import UNSPACED_CHARACTERS, find_word_spans, has_unspaced_script, split_words
 from regard.tokenizers.words import JOINER, SPACER
 
@@ -71,10 +71,11 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} must be at least 1, not {value}")
-        check_units(self.units)
-        for name in ("tags", "replace_unknown"):
-            if self.units != WORDS and getattr(self, name):
-                raise UserError(f"{name} needs the alignment of {WORDS}, so that units cannot be {self.units!r}")
+        if self.units != WORDS:
+            check_units(self.units)
+            for name in ("tags", "replace_unknown"):
+                if getattr(self, name):
+                    raise UserError(f"{name} needs the alignment of {WORDS}, so that units cannot be {self.units!r}")
         check_sampling(self.temperature, self.top_k, self.top_p)
         penalty = 0.0 if self.length_penalty == "average" else self.length_penalty
         if isinstance(penalty, str) or not abs(penalty) <= 10:

@@ -24,16 +24,9 @@ from regard.runs import Run, choose_inference_device
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets
 from regard.search.scoring import ScoredTarget
 from regard.special_tokens import EOS
-from regard.tokenizers.alignment_units import (
-    WORDS,
-    TokenizedWords,
-    check_units,
-    find_presegmented_words,
-    find_units,
-    find_units_of_text,
-)
+from regard.tokenizers.alignment_units import check_units, find_presegmented_words
 from regard.tokenizers.sentence_splitter import split_sentences
-from regard.tokenizers.tokenizer import Tokenizers, check_unicode
+from regard.tokenizers.tokenizer import WORDS, TokenizedWords, Tokenizers, check_unicode, find_units, find_units_of_text
 from regard.tokenizers.word_segmentation import find_word_spans, has_unspaced_script, join_words
 from regard.translate.backends import TORCH, base, check_engine_options
 from regard.translate.backends.exports import LoadedRun, list_tokens

@@ -8,17 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.tokenizers import word_segmentation
-from regard.tokenizers.alignment_units import (
-    CHARACTERS,
-    SUBWORDS,
-    UNITS,
-    WORDS,
-    find_presegmented_words,
-    find_units,
-    find_units_of_text,
-)
+from regard.tokenizers.alignment_units import CHARACTERS, SUBWORDS, UNITS, find_presegmented_words
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
-from regard.tokenizers.tokenizer import Tokenizer
+from regard.tokenizers.tokenizer import WORDS, Tokenizer, find_units, find_units_of_text
 from regard.tokenizers.word_segmentation import find_word_spans, join_words, split_words
 from regard.tokenizers.words import WordTokenizer
 

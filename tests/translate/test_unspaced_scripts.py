@@ -122,6 +122,13 @@ def test_gold_alignments_number_the_segmented_words(regard: Command, run: Run, c
     assert done.returncode == 0, done.stderr
     assert 0 <= float(done.stderr.split("aer ")[1].split(",")[0]) < 0.9
     assert all(int(link.split("-")[1]) < 6 for line in done.stdout.splitlines() for link in line.split())
+    options = ("--presegmented", "--gold", corpus / "test.align", "--beam", 1, "--json")
+    report = json.loads(regard("evaluate", run.folder, *pairs, *options).stdout)
+    assert f"aer {report['aer']:.4f}" in done.stderr
+    plain = json.loads(regard("evaluate", run.folder, pairs[0], corpus / "test.ja", "--beam", 1, "--json").stdout)
+    assert [report[name] for name in ("bleu", "chrf", "perplexity")] == [
+        plain[name] for name in ("bleu", "chrf", "perplexity")
+    ]
 
 
 @pytest.mark.parametrize("units", ["words", "subwords", "characters"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.models.hypothesis import Floats
-from regard.tokenizers.alignment_units import TokenizedWords
+from regard.tokenizers.tokenizer import TokenizedWords
 from regard.translate.inspection import count_mutual_links
 from regard.translate.translation import align_words, find_argmax_links
 

@@ -25,8 +25,7 @@ from regard.special_tokens import PAD
 from regard.tasks.captioning.backbone import Backbone
 from regard.tasks.captioning.image_files import CaptionExample, ImageFile
 from regard.tasks.captioning.preprocessing import GridShape, ImageInput, ImagePreprocessor
-from regard.tokenizers.alignment_units import find_units_of_text
-from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, save_tokenizer
+from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, find_units_of_text, save_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
