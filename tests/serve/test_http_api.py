@@ -636,8 +636,9 @@ def test_invalid_language_pair_is_reported_by_the_command(regard: Command, fluen
     assert "regard: 'xx' is not a pair of language codes like en-de" in done.stderr
 
 
-def test_alignment_is_refused_beyond_500_words(server: Server) -> None:
-    message = server.error("/translate", 400, q="a " * 501, source="en", target="de", alignment=True)
+@pytest.mark.parametrize("text", ["a " * 501, "私は" * 251], ids=["spaced", "unspaced"])
+def test_alignment_is_refused_beyond_500_words(server: Server, text: str) -> None:
+    message = server.error("/translate", 400, q=text, source="en", target="de", alignment=True)
     assert message == "Invalid request: alignment is given for up to 500 words at a time"
     assert server.translate(["a " * 10] * 3, alignment=True)["alignment"]
 

@@ -18,6 +18,7 @@ from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import describe_request, encode_json
 from regard.serve.language_detection import AUTO, Detection, name_language, public_code
 from regard.serve.service import Service, find_texts_with_letters
+from regard.tokenizers.word_segmentation import split_words
 from regard.translate import Options, Translation
 from regard.translate.translation import describe_problems
 
@@ -113,7 +114,7 @@ def make_router(service: Service) -> APIRouter:
 
 def _count_weights(texts: list[str]) -> int:
     """Return about how many weights the alignments of the texts have."""
-    return sum(len(text.split(maxsplit=math.isqrt(MAX_WEIGHTS))) ** 2 for text in texts)
+    return sum(len(split_words(text)) ** 2 for text in texts)
 
 
 def _select_models(service: Service, name: str, source: str, target: str) -> list[TranslationModel]:
