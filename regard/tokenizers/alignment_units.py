@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from regard.errors import UserError
 from regard.special_tokens import UNK
-from regard.tokenizers.tokenizer import WORDS, Floats, Span, TokenizedWords, Tokenizer
+from regard.tokenizers.tokenizer import WORDS, Span, TokenizedWords, Tokenizer
 from regard.tokenizers.word_segmentation import (
     find_word_spans,
     has_unspaced_script,
@@ -24,6 +24,7 @@ from regard.tokenizers.word_segmentation import (
 
 SUBWORDS, CHARACTERS = "subwords", "characters"
 UNITS = (WORDS, SUBWORDS, CHARACTERS)
+Floats = npt.NDArray[np.float32]
 _CHUNK = re.compile(r"\S+")
 
 

@@ -13,18 +13,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Protocol, Self
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol, Self
 
 from regard.config import Fraction, Range
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import SPECIAL_TOKENS
 
+if TYPE_CHECKING:
+    from regard.models.hypothesis import Floats
+
 WORDS = "words"
 Span = tuple[int, int]  # of characters: start and end
-Floats = npt.NDArray[np.float32]
 _CHUNK = re.compile(r"\S+")
 _SHORT_CHARACTERS = bytes(range(0xE0))  # bytes of characters of one or two bytes, and those that continue a character
 
@@ -63,6 +62,8 @@ class TokenizedWords(NamedTuple):
 
     def make_weights(self, num_tokens: int) -> Floats:
         """Return the fraction of each token in each word (tokens, words); tokens behind the text have none."""
+        import numpy as np  # slow to load, and commands without a model do without it
+
         weights = np.zeros((num_tokens, len(self.words)), dtype=np.float32)
         if self.weights is None:
             weights[np.arange(len(self.word_ids)), self.word_ids] = 1
