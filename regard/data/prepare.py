@@ -19,8 +19,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from regard.console import make_progress_bar
 from regard.data.dataset import DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
 from regard.data.readers.dispatch import iterate_pairs
@@ -33,7 +31,6 @@ from regard.tokenizers.tokenizer import (
     TextSettings,
     Tokenizer,
     Tokenizers,
-    find_units_of_text,
     load_tokenizers,
     save_tokenizers,
     train_tokenizers,
@@ -90,14 +87,16 @@ class PairEncoder:
         return EncodedPairs(source_rows, target_rows, link_rows, left_out, sentence_counts)
 
     def _make_token_links(self, pair: Pair, links: AbstractSet[Link], tagged: bool) -> list[int]:
-        """Convert links between words to links between all their tokens: source token, target token, and so on."""
-        source = find_units_of_text(self.tokenizers.source, pair.source)
-        target = find_units_of_text(self.tokenizers.target, pair.target)
-        is_linked = np.zeros((len(source.words), len(target.words)), dtype=np.float32)
-        is_linked[tuple(np.array(sorted(links), dtype=int).reshape(-1, 2).T)] = 1
-        weights = source.make_weights(len(source.subwords)) @ is_linked @ target.make_weights(len(target.subwords)).T
-        token_links = np.argwhere(weights).tolist()
-        return [token for left, right in token_links for token in (left + tagged, right)]
+        """Convert links between the words between spaces to links of all their tokens: source, target, and so on."""
+        _, source_word_ids = self.tokenizers.source.encode_with_word_ids(pair.source)
+        _, target_word_ids = self.tokenizers.target.encode_with_word_ids(pair.target)
+        return [
+            token
+            for source_token, source_word in enumerate(source_word_ids)
+            for target_token, target_word in enumerate(target_word_ids)
+            if (source_word, target_word) in links
+            for token in (source_token + tagged, target_token)
+        ]
 
 
 def encode_in_parallel(
@@ -225,7 +224,7 @@ def prepare_training_pairs(
     dataset = ParallelDataset(
         **{name: RaggedArray.load(folder, name) for name in arrays},
         parts=parts,
-        tokenizers=tokenizers,
+        tokenizers=tokenizers if settings.dropout else (),
         dropout=settings.dropout,
         fingerprint=_hash_texts(checksums[f"{name}.{part}"] for name in arrays for part in RaggedArray.FILES),
     )

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,6 +127,7 @@ def collect_versions() -> dict[str, str | None]:
         "sentencepiece": sentencepiece.__version__,
         "sentencex": find_sentencex_version(),
         "unicode": unicodedata.unidata_version,
+        "icu": str(find_spec("icu4py") is not None),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -70,6 +71,11 @@ def read_gold_alignments(
     of the first word, by default 0 for Pharaoh and 1 for NAACL. The words of `presegmented` texts are those between
     spaces also in scripts that have none.
     """
+
+    @cache
+    def count_words(pair_index: int) -> list[int]:
+        return [len(side.split() if presegmented else split_words(side)) for side in pairs[pair_index]]
+
     lines = list(map(str.strip, iterate_lines(path)))
     is_naacl = _NAACL_LINK.fullmatch(next(filter(None, lines), "")) is not None
     if not is_naacl and len(lines) != len(pairs):
@@ -92,7 +98,7 @@ def read_gold_alignments(
             if not 0 <= pair_index < len(pairs):
                 raise UserError(f"{where}: there is no pair {pair_index + 1}; there are {len(pairs)}, counted from 1")
             link = int(match["source"]) - first_index, int(match["target"]) - first_index
-            num_words = [len(side.split() if presegmented else split_words(side)) for side in pairs[pair_index]]
+            num_words = count_words(pair_index)
             if not all(0 <= index < count for index, count in zip(link, num_words, strict=True)):
                 raise UserError(
                     f"{where}: link {link[0] + first_index}-{link[1] + first_index} runs past the sentences, which "

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from regard.console import log_message
 from regard.data.languages import is_right_to_left
+from regard.errors import UserError
 from regard.evaluate.translation_metrics import LengthGroup, bleu_by_length, choose_tokenizer
 from regard.models.hypothesis import Floats
 from regard.paths import read_package_yaml
@@ -78,7 +80,11 @@ def _write_translation_report(run: Run, config: RunConfig, translator: Translato
         write_heatmap(translation, run.folder / "samples" / f"attention-{number}.png")
     heads = [compute_head_attention(translator, translation) for translation in translations]
     samples = list(map(ReportSample, translations, references, heads))
-    tokenize = choose_tokenizer(references, config.data.target, config.evaluation.tokenize)
+    try:
+        tokenize = choose_tokenizer(references, config.data.target, config.evaluation.tokenize)
+    except UserError as error:  # trained where another one is installed
+        log_message(f"{error}: the report uses the default one")
+        tokenize = choose_tokenizer(references, config.data.target)
     greedy = [output.text for output in translator.translate(sources, beam=1, alignments=False)]
     groups = bleu_by_length(sources, greedy, references, tokenize=tokenize)
     return write_translation_page(run, _describe_best_checkpoint(run), samples, groups)

@@ -156,7 +156,7 @@ def _load_guided_alignments(config: RunConfig, data: DataSettings, found: Corpus
     if data.alignments is None:
         raise UserError(f"loss.guided={weight} needs data.alignments: a file with the links of each training pair")
     pairs = [pair for corpus in list_corpora(data) for pair in read_all_pairs(corpus.paths, data.source, data.target)]
-    gold = read_gold_alignments(Path(data.alignments), pairs)
+    gold = read_gold_alignments(Path(data.alignments), pairs, presegmented=True)
     held_out = found.held_out_sources
     return [links.possible for pair, links in zip(pairs, gold, strict=True) if pair.source not in held_out]
 

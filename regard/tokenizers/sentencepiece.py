@@ -61,6 +61,7 @@ _WORD_START = "▁"  # SentencePiece's mark at the beginning of a word
 _WORD = re.compile(r"\S+")
 # Ends a model file: `normalizer_spec.name`, which SentencePiece ignores. A field may occur again in such a file.
 _RULE = b"\x1a\x0a\x0a\x08regard-%d" % NORMALIZATION_VERSION
+_RECORDED_RULE = re.compile(rb"\x1a\x0a\x0a\x08regard-(\d)\Z")
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -72,8 +73,9 @@ class SentencePieceTokenizer(Tokenizer):
         self.processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self._encode_cached_word = lru_cache(maxsize=300_000)(self._encode_word)  # few words make up most of a text
         # The first models contain SentencePiece's normalization rule nmt_nfkc (² becomes 2) and still use it.
-        recorded = NORMALIZATION_VERSION if model.endswith(_RULE) else 1
-        self.normalization = recorded if "²" in self.processor.normalize("²") else 0
+        recorded = _RECORDED_RULE.search(model)
+        is_identity = "²" in self.processor.normalize("²")
+        self.normalization = (int(recorded[1]) if recorded else 1) if is_identity else 0
 
     def __reduce__(self) -> tuple[type[SentencePieceTokenizer], tuple[bytes, bool], dict[str, bool]]:
         state = {"has_dotless_i": self.has_dotless_i}

@@ -12,7 +12,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.util import find_spec
 from itertools import accumulate, pairwise
 
 import regex
@@ -95,7 +94,11 @@ def needs_space(left: str, right: str) -> bool:
 
 def is_segmenter_installed() -> bool:
     """Return True if ICU is installed, whose dictionaries know words of scripts without spaces."""
-    return find_spec("icu4py") is not None
+    try:
+        import icu4py.breakers  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def _divide_chunk(text: str, start: int, end: int, with_icu: bool) -> list[Span]:

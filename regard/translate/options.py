@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import contains
 
 import torch
@@ -180,26 +181,32 @@ class Glossary:
 
     def __init__(self, tokenizer: Tokenizer, entries: Mapping[str, str]) -> None:
         self.phrases = {term.casefold(): encode_phrase(tokenizer, words) for term, words in entries.items()}
-        known = "|".join(_make_term_pattern(term) for term in sorted(entries, key=len, reverse=True))
-        self.pattern = re.compile(known, re.IGNORECASE)
+        self.known = "|".join(re.escape(term) for term in sorted(entries, key=len, reverse=True))
+        self.pattern = re.compile(rf"(?<![\w-])(?:{self.known})(?![\w-])", re.IGNORECASE)
 
     def find_phrases(self, text: str) -> list[Phrase]:
         """Return the phrases that the terms of a text must become, one per occurrence."""
-        edges = {edge for span in find_word_spans(text) for edge in span} if has_unspaced_script(text) else ()
-        terms = [
-            match[0].casefold()
-            for match in self.pattern.finditer(text)
+        if not has_unspaced_script(text):
+            return self._list_phrases(self.pattern.findall(text))
+        edges = {edge for span in find_word_spans(text) for edge in span}
+        terms = (
+            match[0]
+            for match in self._unspaced_pattern.finditer(text)
             if (not has_unspaced_script(match[0][0]) or match.start() in edges)
             and (not has_unspaced_script(match[0][-1]) or match.end() in edges)
-        ]
-        return [self.phrases[term] for term in terms if term in self.phrases]
+        )
+        return self._list_phrases(terms)
 
+    def _list_phrases(self, terms: Iterable[str]) -> list[Phrase]:
+        return [self.phrases[term] for term in map(str.casefold, terms) if term in self.phrases]
 
-def _make_term_pattern(term: str) -> str:
-    """Return the pattern of a term between word boundaries; the segmenter finds those of scripts without spaces."""
-    left = "" if has_unspaced_script(term[:1]) else rf"(?<![^\W{UNSPACED_CHARACTERS}])(?<!-)"
-    right = "" if has_unspaced_script(term[-1:]) else rf"(?![^\W{UNSPACED_CHARACTERS}])(?!-)"
-    return left + re.escape(term) + right
+    @cached_property
+    def _unspaced_pattern(self) -> re.Pattern[str]:
+        """Terms whose ends are word boundaries or in a script without spaces, where the segmenter finds boundaries."""
+        # Case is ignored in terms only: `re` would expand the ranges of characters one by one, for seconds.
+        start = rf"(?-i:(?=[{UNSPACED_CHARACTERS}])|(?<![^\W{UNSPACED_CHARACTERS}])(?<!-))"
+        end = rf"(?-i:(?<=[{UNSPACED_CHARACTERS}])|(?![^\W{UNSPACED_CHARACTERS}])(?!-))"
+        return re.compile(f"{start}(?:{self.known}){end}", re.IGNORECASE)
 
 
 class ForbiddenWords:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from regard.data.languages import find_asian_language
 from regard.data.readers.text import Link
 from regard.models.hypothesis import Floats
 from regard.search.constraints import Phrase
@@ -204,7 +205,9 @@ def adapt_gap(left: Segment, right: Segment, translation: str) -> str:
     gap = left.after + right.before
     if gap.strip(" \u3000"):
         return gap
-    return "" if _CJK_END.match(translation[::-1]) else gap or " " * (not needs_space(left.text, right.text))
+    if _CJK_END.match(translation[::-1]) and find_asian_language(translation) in ("ja", "zh"):
+        return ""
+    return gap or " " * (not needs_space(left.text, right.text))
 
 
 def _join_alignments(

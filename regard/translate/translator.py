@@ -214,8 +214,9 @@ class Translator:
         written, alignment = target.decode(ids), None
         if attention is not None and (options.alignments or options.tags or options.replace_unknown):
             source = find_units(self.tokenizers.source, text, encoded.ids, encoded.word_ids, options.units)
-            words = find_units(target, written, ids, target.find_word_ids(ids), options.units)
-            alignment = align_words(attention, source, words)
+            if options.alignments or options.tags:
+                words = find_units(target, written, ids, target.find_word_ids(ids), options.units)
+                alignment = align_words(attention, source, words)
         if options.replace_unknown:
             if attention is None:
                 raise UserError("this model has no attention, so it cannot replace <unk> by source words")

@@ -135,6 +135,14 @@ def test_empty_and_too_long_pairs_are_counted() -> None:
     assert to_lists(found.target) == [made.encode("c"), [1, *made.encode("d")]]
 
 
+def test_word_links_of_all_scripts_count_words_between_spaces() -> None:
+    made, pair = WordTokenizer.train(["a b", "東京は 家"], 20), Pair("a b", "東京は 家")
+    links = PairEncoder(Tokenizers(made, made), 99)([RawPair(pair, None, frozenset({(0, 0), (1, 1)}))]).links[0]
+    *first, last = range(len(made.encode(pair.target)))
+    assert len(first) > 1, "the first word has several tokens"
+    assert links.reshape(-1, 2).tolist() == [*([0, token] for token in first), [1, last]]
+
+
 def test_word_links_become_token_links() -> None:
     made = SentencePieceTokenizer.train(["abcabc abc xyz xyxy z"] * 20, 40, "bpe", byte_fallback=False)
     pair = Pair("abc xyz", "xyxy abcabc")

@@ -183,6 +183,7 @@ def test_sentence_without_translation_keeps_its_source() -> None:
         ("雨です。いて。", ["ฝนตก", "อยู่ที่นี่"], "ฝนตก อยู่ที่นี่"),
         ("It rains. Stay.", ["비가 온다.", "있어 ㅋㅋ"], "비가 온다. 있어 ㅋㅋ"),
         ("It rains. Stay.", ["Das ist 雨 heute.", "Bleib."], "Das ist 雨 heute. Bleib."),
+        ("It rains. Stay.", ["Es regnet (雨).", "Bleib."], "Es regnet (雨). Bleib."),
     ],
 )
 def test_white_space_between_sentences_is_that_of_the_target_language(

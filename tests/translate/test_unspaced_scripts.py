@@ -224,6 +224,7 @@ def test_glossary_finds_words_inside_text_without_spaces(translator: Translator)
         ("iPhones dogs hot-dog", 0),
         ("a dog, the (iPhone)", 2),
         ("猫は水を飲む。", 0),
+        ("Dogの家とdog-houseとhotdog", 1),
     ):
         assert len(glossary.find_phrases(text)) == count
 
