@@ -13,7 +13,6 @@ from unittest.mock import patch
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from support.commands import Command
@@ -217,17 +216,6 @@ def test_onnx_graphs_accept_an_empty_source(exported_transformer: Path) -> None:
     assert found[2] is not None
     torch.testing.assert_close(found[2].weights, expected[2].weights, rtol=1e-4, atol=1e-4)
     assert not found[2].weights[1].any()
-
-
-@pytest.mark.slow
-def test_layer_norms_are_decomposed_and_not_fused_again(exported_transformer: Path, tmp_path: Path) -> None:
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    for name in (ENCODER, STEP):
-        path = exported_transformer / "fp32" / name
-        onnxruntime.InferenceSession(path, options)
-        for graph in (onnx.load(path).graph, onnx.load(tmp_path / "optimized.onnx").graph):
-            assert not [node.op_type for node in graph.node if "LayerNormalization" in node.op_type]
 
 
 def test_constants_are_folded_but_not_random_numbers() -> None:
