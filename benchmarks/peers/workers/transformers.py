@@ -39,7 +39,7 @@ def build_run(work: Workload) -> Run | None:
         forced_eos_token_id=None,
         decoder_start_token_id=PAD,
     )
-    model = MarianMTModel(config)
+    model: Any = MarianMTModel(config)
     return make_training_run(model.train(), work) if work.task == "train" else make_decoding_run(model.eval(), work)
 
 
