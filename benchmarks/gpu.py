@@ -189,7 +189,7 @@ def build_training_model(options: dict[str, Any], loop: Any, dropout: float, los
     torch.manual_seed(0)
     made: Any = accelerate(build(source_size=VOCABULARY, target_size=VOCABULARY, dropout=dropout, **options)).cuda()
     made.decoder.unroll = loop
-    made.loss_fn = loss_function or made.loss_fn
+    made.acceleration.loss_sum = loss_function or made.acceleration.loss_sum
     return made
 
 
@@ -254,22 +254,22 @@ def make_searches(model: Any, sentences: int, beam: int) -> dict[str, Callable[[
     """Return the reference search and device search, in bf16, both with targets of TARGET_LENGTH tokens."""
     source = torch.randint(4, VOCABULARY, (sentences, TARGET_LENGTH), device="cuda")
     lengths = torch.full((sentences,), TARGET_LENGTH, device="cuda")
-    device_search = model.device_search
+    device_search = model.acceleration.search
 
     def run(search_function: Any) -> None:
-        model.device_search = search_function
+        model.acceleration.search = search_function
         with torch.autocast("cuda", torch.bfloat16):
             search(
                 model, source, lengths, beam=beam, min_length=TARGET_LENGTH, max_length=TARGET_LENGTH, attention=False
             )
-        model.device_search = device_search
+        model.acceleration.search = device_search
 
     return {"reference search": partial(run, None), "on the device": partial(run, device_search)}
 
 
 def make_decoder_steps_run(model: Any, beam: int, sentences: int) -> Callable[[], object]:
     """Return a run of the decoder steps of device search alone, without the encoder and the CPU."""
-    workspaces = model.device_search.searchers[torch.bfloat16].workspaces
+    workspaces = model.acceleration.search.searchers[torch.bfloat16].workspaces
     workspace = next(one for (size, _), one in workspaces.items() if (size.width, size.sentences) == (beam, sentences))
 
     @torch.inference_mode()
@@ -294,7 +294,7 @@ def make_mixed_length_search(model: Any, sentences: int, beam: int) -> tuple[Cal
 
     def run() -> None:
         with torch.autocast("cuda", torch.bfloat16):
-            assert model.device_search(model, source, there, request)
+            assert model.acceleration.search(model, source, there, request)
 
     return run, sum(most)
 

@@ -17,7 +17,7 @@ from regard.fast.training.luong import run_luong_loop
 from regard.fast.training.packed import loss as packed_loss
 from regard.fast.training.rnn_layer import run_layer
 from regard.models.bahdanau2015 import BahdanauDecoder
-from regard.models.base import Seq2Seq
+from regard.models.base import Acceleration, Seq2Seq
 from regard.models.luong2015 import LuongDecoder
 from regard.models.rnn_common import DecoderUnroller, unroll_decoder
 from regard.models.vaswani2017 import TransformerDecoder
@@ -50,19 +50,19 @@ def accelerate(model: M) -> M:
         elif type(module) in DECODER_LOOPS:
             module.unroll = DECODER_LOOPS[type(module)]  # type: ignore[assignment]
     if isinstance(model, Seq2Seq):
-        model.make_fast_decoder = make_cached_decoder
+        acceleration = model.acceleration = Acceleration(make_decoder=make_cached_decoder)
         if packed_loss.is_supported(model):
-            model.loss_fn = packed_loss.PackedLoss()
+            acceleration.loss_sum = packed_loss.PackedLoss()
         elif linear_cross_entropy.is_supported(model):
             is_transformer = isinstance(model.decoder, TransformerDecoder)
             padding_reason = packed_loss.find_obstacle(model) if is_transformer else None
-            model.loss_fn = linear_cross_entropy.ChunkedLoss(padding_reason)
+            acceleration.loss_sum = linear_cross_entropy.ChunkedLoss(padding_reason)
         if device_beam_search.is_supported(model):
-            model.device_search = device_beam_search.DeviceBeamSearch()
+            acceleration.search = device_beam_search.DeviceBeamSearch()
     return model
 
 
 def release_decoding_memory(model: nn.Module) -> None:
     """Free the memory that the device search keeps between searches, before training continues."""
-    if isinstance(model, Seq2Seq) and model.device_search is not None:
-        model.device_search.release()
+    if isinstance(model, Seq2Seq) and model.acceleration.search is not None:
+        model.acceleration.search.release()

@@ -75,10 +75,10 @@ def _build_tiny(recipe: str, device: torch.device) -> Seq2Seq:
 def _compute_kernel_loss(recipe: str, device: torch.device) -> bool:
     """Return whether kernels compute the loss of a tiny model, and its gradients."""
     model = _build_tiny(recipe, device).train()
-    if not isinstance(model.loss_fn, KernelLoss):
+    if not isinstance(model.acceleration.loss_sum, KernelLoss):
         return False
     ids, lengths = torch.full((2, LENGTH), VOCABULARY - 1, device=device), torch.full((2,), LENGTH, device=device)
-    loss = model.loss_fn.compute(model, (ids, lengths, ids, ids))
+    loss = model.acceleration.loss_sum.compute(model, (ids, lengths, ids, ids))
     if loss is not None:
         loss.backward()  # type: ignore[no-untyped-call]
     return loss is not None
@@ -132,7 +132,7 @@ def _check_search(device: torch.device) -> str:
     if device.type != "cuda":
         return "KV cache"
     model = _build_tiny("vaswani2017-base", device).eval()
-    search = model.device_search
+    search = model.acceleration.search
     assert isinstance(search, device_search.DeviceBeamSearch)
     source, lengths = torch.full((1, LENGTH), VOCABULARY - 1, device=device), torch.tensor([LENGTH], device=device)
     request = SearchRequest(1, 1, 0, [LENGTH], [1.0] * (LENGTH + 1), False, [LENGTH])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -156,6 +157,19 @@ class Decoder(nn.Module):
         return decoder_state.trim_padding(state, source_length)
 
 
+@dataclass
+class Acceleration:
+    """Implementations of the loss and of the search of a `Seq2Seq`; the defaults are the reference.
+
+    `regard.fast.accelerate` gives a model faster ones with the same results. `make_decoder` returns the decoder whose
+    steps a search calls; `search` is a whole beam search, which may return None to decline a request.
+    """
+
+    loss_sum: Callable[..., Tensor] = default_loss_sum
+    make_decoder: Callable[[Decoder], Any] | None = None
+    search: Any = None
+
+
 class Seq2Seq(Model):
     """Encoder, decoder and training loss."""
 
@@ -164,10 +178,7 @@ class Seq2Seq(Model):
         self.encoder = encoder
         self.decoder = decoder
         self.criterion = criterion
-        # `regard.fast` replaces these three by faster implementations with the same results.
-        self.loss_fn: Callable[..., Tensor] = default_loss_sum
-        self.device_search: Any = None
-        self.make_fast_decoder: Callable[[Decoder], Any] | None = None
+        self.acceleration = Acceleration()
 
     def encode(self, source: Tensor, lengths: Tensor) -> Encoded:
         """Encode source ids (B, S), right-padded, each ending with EOS; lengths (B,) include it."""
@@ -196,7 +207,7 @@ class Seq2Seq(Model):
 
         `guide` (B, T, S) is the target attention of each target token, for guided alignment training.
         """
-        return self.loss_fn(self, source, lengths, target_in, target_out, guide)
+        return self.acceleration.loss_sum(self, source, lengths, target_in, target_out, guide)
 
     def decode_and_loss(self, encoded: Encoded, target_in: Tensor, target_out: Tensor) -> tuple[Tensor, Decoded]:
         """Return the summed loss of a batch and the decoder output that it was computed from."""

@@ -127,8 +127,9 @@ class Ensemble:
 
 
 def _fast_decoder(model: Any) -> Any:
-    make_fast_decoder = getattr(model, "make_fast_decoder", None)
-    return model.decoder if make_fast_decoder is None else make_fast_decoder(model.decoder)
+    acceleration = getattr(model, "acceleration", None)
+    make_decoder = None if acceleration is None else acceleration.make_decoder
+    return model.decoder if make_decoder is None else make_decoder(model.decoder)
 
 
 def _shares_memory(decoder: Any) -> bool:

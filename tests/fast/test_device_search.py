@@ -49,7 +49,7 @@ def run_both_searches(
     model: Seq2Seq, source: Tensor, lengths: Tensor, device_search: DeviceSearcher | None = None, **options: Any
 ) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
     """Return the hypotheses of the reference search and of the device search."""
-    device_search, model.device_search = device_search or make_device_search(model), None
+    device_search, model.acceleration.search = device_search or make_device_search(model), None
     expected = reference_search(model, source, lengths, **options)
     calls = []
 
@@ -57,9 +57,9 @@ def run_both_searches(
         calls.append(given)
         return device_search(*given)
 
-    model.device_search = call
+    model.acceleration.search = call
     found = search(model, source, lengths, **options)
-    model.device_search = None
+    model.acceleration.search = None
     assert calls
     return expected, found
 
@@ -299,7 +299,7 @@ def test_device_search_reports_nan_weights_like_the_reference(name: str) -> None
     with pytest.raises(ArithmeticError) as expected:
         search(model, source, lengths, beam=2)
     device_search = make_device_search(model)
-    model.device_search = lambda _, *given: device_search(*given)
+    model.acceleration.search = lambda _, *given: device_search(*given)
     with pytest.raises(ArithmeticError, match=str(expected.value)):
         search(model, source, lengths, beam=2)
 
@@ -326,7 +326,7 @@ UNSUPPORTED_OPTIONS: list[dict[str, Any]] = [
 def test_options_unknown_to_the_device_search_use_the_reference(options: dict[str, Any]) -> None:
     model, sources = make_model(LUONG), make_sources(3, 2)
     expected = search(model, *sources, beam=2, **options)
-    model.device_search = lambda *_: pytest.fail("the device search was called")
+    model.acceleration.search = lambda *_: pytest.fail("the device search was called")
     found = search(model, *sources, beam=2, **options)
     assert [some[0].tokens for some in found] == [some[0].tokens for some in expected]
     assert search([model, make_model(LUONG)], *sources, beam=2)
@@ -334,7 +334,7 @@ def test_options_unknown_to_the_device_search_use_the_reference(options: dict[st
 
 def test_empty_constraints_leave_the_device_search_on() -> None:
     model, sources, calls = make_model(LUONG), make_sources(3, 2), []
-    model.device_search = lambda *given: calls.append(given)
+    model.acceleration.search = lambda *given: calls.append(given)
     search(model, *sources, beam=2, prefix=[[], []], force=[[], []])
     assert len(calls) == 1
 
@@ -349,7 +349,7 @@ def test_device_search_is_without_dropout_and_restores_training_mode() -> None:
 
 def test_device_search_covers_transformers_and_global_luong_models(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(
-        isinstance(accelerate(make_model(form)).device_search, device_beam_search.DeviceBeamSearch)
+        isinstance(accelerate(make_model(form)).acceleration.search, device_beam_search.DeviceBeamSearch)
         for form in MODELS.values()
     )
     others: list[dict[str, Any]] = [
@@ -360,9 +360,9 @@ def test_device_search_covers_transformers_and_global_luong_models(monkeypatch: 
         {**LUONG, "coverage": "linguistic"},
         {"config": "bahdanau2015", "size": 12},
     ]
-    assert all(accelerate(make_model(form)).device_search is None for form in others)
+    assert all(accelerate(make_model(form)).acceleration.search is None for form in others)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert accelerate(make_model(LUONG)).device_search is None
+    assert accelerate(make_model(LUONG)).acceleration.search is None
 
 
 def add_bias(model: Any) -> None:
@@ -392,22 +392,22 @@ def test_search_on_a_cpu_is_the_reference_search(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(device_beam_search, "load_ops", lambda: pytest.fail("there is no GPU"))
     model, sources = accelerate(make_model(LUONG)), make_sources(3, 2)
     found = search(model, *sources)
-    model.device_search = None
+    model.acceleration.search = None
     expected = search(model, *sources)
     assert [[one[:3] for one in some] for some in found] == [[one[:3] for one in some] for some in expected]
 
 
 def test_rest_frees_the_buffers_of_device_searches() -> None:
     model = accelerate(make_model(LUONG).float())
-    assert model.device_search.searcher(model, TORCH_OPS) is not None
+    assert model.acceleration.search.searcher(model, TORCH_OPS) is not None
     release_decoding_memory(model)
-    assert not model.device_search.searchers
+    assert not model.acceleration.search.searchers
 
 
 def test_copied_model_has_fresh_device_searches() -> None:
     model = accelerate(make_model(LUONG))
-    model.device_search.attempts_left = 0
-    assert copy.deepcopy(model).device_search.attempts_left
+    model.acceleration.search.attempts_left = 0
+    assert copy.deepcopy(model).acceleration.search.attempts_left
 
 
 @pytest.mark.parametrize("name", ["luong", "pre-norm"])

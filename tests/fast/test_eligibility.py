@@ -279,7 +279,7 @@ def replace_output(model: Any) -> None:
 )
 def test_modified_transformer_is_not_packed(change: Callable[[Any], None]) -> None:
     model = accelerate(make_model("default"))
-    packed = model.loss_fn
+    packed = model.acceleration.loss_sum
     assert isinstance(packed, packed_loss.PackedLoss)
     assert packed._find_supported_model(model)
     recorder = packed.graph_cache
@@ -316,7 +316,7 @@ def change_class(model: Any) -> None:
 def test_changed_constants_discard_the_captured_losses_of_a_transformer(change: Callable[[Any], None]) -> None:
     model = accelerate(make_model("default"))
     model.loss_sum(*BATCH)
-    packed = model.loss_fn
+    packed = model.acceleration.loss_sum
     assert isinstance(packed, packed_loss.PackedLoss)
     recorder = packed.graph_cache
     assert packed._find_supported_model(model)

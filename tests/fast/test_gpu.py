@@ -240,8 +240,8 @@ def test_captured_updates_are_those_of_the_reference(norm: str, r_drop: float, s
             assert is_close_except_relu(
                 relative_errors(loss_and_gradients(model, model.loss_sum(*given)), exact), fraction
             )
-    assert isinstance(model.loss_fn, packed_loss.PackedLoss)
-    assert len(model.loss_fn.graph_cache.graphs) == 1
+    assert isinstance(model.acceleration.loss_sum, packed_loss.PackedLoss)
+    assert len(model.acceleration.loss_sum.graph_cache.graphs) == 1
 
 
 def change_eps(model: Any) -> None:
@@ -271,8 +271,8 @@ def test_captured_loss_follows_changed_constants(change: Any) -> None:
     accelerate(model)
     for _ in range(4):
         before = model.loss_sum(*given)
-    assert isinstance(model.loss_fn, packed_loss.PackedLoss)
-    assert model.loss_fn.graph_cache.graphs
+    assert isinstance(model.acceleration.loss_sum, packed_loss.PackedLoss)
+    assert model.acceleration.loss_sum.graph_cache.graphs
     change(model)
     change(double)
     exact = loss_and_gradients(double, double.loss_sum(*given))
@@ -280,7 +280,7 @@ def test_captured_loss_follows_changed_constants(change: Any) -> None:
     for _ in range(4):
         found = loss_and_gradients(model, model.loss_sum(*given))
         assert is_close_except_relu(relative_errors(found, exact))
-    assert model.loss_fn.graph_cache.graphs
+    assert model.acceleration.loss_sum.graph_cache.graphs
 
 
 def test_hook_on_an_embedding_is_called_after_the_loss_was_captured() -> None:
@@ -356,8 +356,8 @@ def test_captured_dropout_is_drawn_anew_and_follows_the_seed() -> None:
     accelerate(model)
     for _ in range(5):
         model.loss_sum(*given)
-    assert isinstance(model.loss_fn, packed_loss.PackedLoss)
-    assert model.loss_fn.graph_cache.graphs
+    assert isinstance(model.acceleration.loss_sum, packed_loss.PackedLoss)
+    assert model.acceleration.loss_sum.graph_cache.graphs
     losses = []
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
@@ -738,7 +738,7 @@ def run_searches(
     The graphs are captured by a search for other sources of the same lengths in reverse order.
     """
     these, others = make_sources(*lengths, seed=seed), make_sources(*lengths[::-1], seed=seed + 1)
-    device_search, found = model.device_search, []
+    device_search, found = model.acceleration.search, []
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         for chosen, batch in (
             (None, these),
@@ -746,7 +746,7 @@ def run_searches(
             (device_search, others),
             (device_search, these),
         ):
-            model.device_search = chosen
+            model.acceleration.search = chosen
             source, sizes = (each.cuda() for each in batch)
             found.append(search(model, source, sizes, **options))
     del found[2]
@@ -810,7 +810,7 @@ def test_device_searches_of_many_shapes_share_memory_and_stay_exact(form: dict[s
         reference, eager, with_graphs = run_searches(model, *lengths, seed=seed, **options)
         assert_close_hypotheses(eager, reference, 1e-3)
         assert_close_hypotheses(with_graphs, eager, 1e-4)
-    device_search = model.device_search.searchers[torch.float32]
+    device_search = model.acceleration.search.searchers[torch.float32]
     assert len({size.sentences for size, _ in device_search.workspaces}) > 3
     names = {name for workspace in device_search.workspaces.values() for name in workspace.replay.graphs}
     assert "steps" in names
@@ -874,7 +874,7 @@ def test_failing_device_search_falls_back_to_the_reference(
         raise ValueError("no such kernel")
 
     monkeypatch.setattr(device_beam_search, "make_searcher", fail)
-    model.device_search.searchers.clear()
+    model.acceleration.search.searchers.clear()
     for _ in range(3):
         assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
     messages = capsys.readouterr().err.splitlines()
@@ -882,7 +882,7 @@ def test_failing_device_search_falls_back_to_the_reference(
         assert message == (
             f"device search: decoding continues with {fallback}, more slowly: ValueError: no such kernel"
         )
-    assert not model.device_search.attempts_left
+    assert not model.acceleration.search.attempts_left
 
 
 @pytest.mark.parametrize("options", [LUONG, TRANSFORMER], ids=["luong", "transformer"])
@@ -892,12 +892,12 @@ def test_search_without_triton_uses_graphs_of_pytorch_operations(
     model = make_search_model(options)
     source, sizes = (each.cuda() for each in make_sources(3, 2, 9))
     expected = search(model, source, sizes, beam=3, n_best=3)
-    assert model.device_search.searchers
+    assert model.acceleration.search.searchers
     monkeypatch.setattr(device_beam_search, "load_ops", lambda: decoding_ops.TORCH_OPS)
-    model.device_search = device_beam_search.DeviceBeamSearch()
+    model.acceleration.search = device_beam_search.DeviceBeamSearch()
     for _ in range(3):  # the third one replays graphs
         assert_close_hypotheses(search(model, source, sizes, beam=3, n_best=3), expected, 1e-3)
-    (workspace, *_) = next(iter(model.device_search.searchers.values())).workspaces.values()
+    (workspace, *_) = next(iter(model.acceleration.search.searchers.values())).workspaces.values()
     assert workspace.ops is decoding_ops.TORCH_OPS
 
 
@@ -916,9 +916,9 @@ def test_search_without_memory_falls_back_once(
         patch.setattr(DeviceSearcher, "__call__", run_out_of_memory)
         assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
     assert "the reference search, more slowly: out of memory" in capsys.readouterr().err
-    assert not model.device_search.searchers
+    assert not model.acceleration.search.searchers
     assert_close_hypotheses(search(model, source, sizes), expected, 1e-3)
-    assert model.device_search.searchers
+    assert model.acceleration.search.searchers
 
 
 def make_beam_state(A: int, W: int, taken: int, fill: Any) -> BeamState:

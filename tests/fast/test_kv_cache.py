@@ -36,7 +36,7 @@ LENGTH = st.integers(1, 12)
 def assert_same_search(model: Seq2Seq, run: Callable[[Seq2Seq], Hypotheses]) -> None:
     """Check that `run` finds the same hypotheses with the reference decoder and with the cached one."""
     reference, fast = copy.copy(model), copy.copy(model)
-    reference.make_fast_decoder, fast.make_fast_decoder = None, make_cached_decoder
+    reference.acceleration.make_decoder, fast.acceleration.make_decoder = None, make_cached_decoder
     assert isinstance(Ensemble(fast).decoders[0], KVCachedDecoder)
     assert_same_hypotheses(run(reference), run(fast))
 

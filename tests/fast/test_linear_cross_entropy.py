@@ -56,7 +56,7 @@ def test_loss_by_rows_has_the_reference_value_and_gradients(
     assert linear_cross_entropy.is_supported(model)
     for kind, error in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
         expected = loss_and_gradients(model.to(kind), default_loss_sum(model, *given, None))
-        assert isinstance(accelerate(model).loss_fn, linear_cross_entropy.ChunkedLoss)
+        assert isinstance(accelerate(model).acceleration.loss_sum, linear_cross_entropy.ChunkedLoss)
         found = loss_and_gradients(model, model.loss_sum(*given) * 1.0)
         torch.testing.assert_close(found, expected, rtol=error, atol=error)
 
@@ -130,7 +130,7 @@ def test_transformer_that_cannot_be_packed_has_its_loss_by_rows() -> None:
     model.decoder.output = nn.Linear(8, WORDS)
     given = make_batch([3, 2], [2, 4], WORDS)
     expected = loss_and_gradients(model, model.loss_sum(*given))
-    assert isinstance(accelerate(model).loss_fn, linear_cross_entropy.ChunkedLoss)
+    assert isinstance(accelerate(model).acceleration.loss_sum, linear_cross_entropy.ChunkedLoss)
     torch.testing.assert_close(loss_and_gradients(model, model.loss_sum(*given)), expected, rtol=1e-5, atol=1e-5)
 
 

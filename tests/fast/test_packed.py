@@ -113,12 +113,12 @@ def test_packing_and_padding_are_inverse() -> None:
 
 
 def test_transformers_are_packed_unless_regard_fast_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(accelerate(make_model("pre")).loss_fn, packed_loss.PackedLoss)
+    assert isinstance(accelerate(make_model("pre")).acceleration.loss_sum, packed_loss.PackedLoss)
     recurrent = build("luong2015-global", 20, 20, size=8, layers=1)
     assert isinstance(recurrent, Seq2Seq)
-    assert isinstance(accelerate(recurrent).loss_fn, ChunkedLoss)
+    assert isinstance(accelerate(recurrent).acceleration.loss_sum, ChunkedLoss)
     monkeypatch.setenv("REGARD_FAST", "0")
-    assert accelerate(make_model("pre")).loss_fn is default_loss_sum
+    assert accelerate(make_model("pre")).acceleration.loss_sum is default_loss_sum
 
 
 @pytest.mark.parametrize("change", [use_gelu, add_bias, add_hook])
@@ -142,12 +142,12 @@ def test_padding_id_before_the_end_of_a_target_counts_as_a_word() -> None:
 
 def test_copied_transformer_has_a_fresh_recorder() -> None:
     model = accelerate(make_model("pre"))
-    assert isinstance(model.loss_fn, packed_loss.PackedLoss)
-    model.loss_fn.kernels.is_working[torch.float32] = False
+    assert isinstance(model.acceleration.loss_sum, packed_loss.PackedLoss)
+    model.acceleration.loss_sum.kernels.is_working[torch.float32] = False
     other = copy.deepcopy(model)
-    assert isinstance(other.loss_fn, packed_loss.PackedLoss)
-    assert not other.loss_fn.kernels.is_working
-    assert other.loss_fn.graph_cache is not model.loss_fn.graph_cache
+    assert isinstance(other.acceleration.loss_sum, packed_loss.PackedLoss)
+    assert not other.acceleration.loss_sum.kernels.is_working
+    assert other.acceleration.loss_sum.graph_cache is not model.acceleration.loss_sum.graph_cache
 
 
 def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_sharded_weights_use_the_reference_loss(tmp_path: Path) -> None:
             fits.append(has_kernel_dtype(list(one.parameters())))
             return default_loss_sum(one, *given)
 
-        model.loss_fn = spy
+        model.acceleration.loss_sum = spy
         objective = ModelWithLoss(model)
         apply_fsdp(objective, DistributedContext(), torch.device("cpu"))
         objective(make_batch([3, 2], [2, 4]), 1.0)

@@ -23,6 +23,7 @@ from regard.fast.decoding.numpy_search import SearchRequest, SearchTrace, find_b
 from regard.fast.eligibility import find_transformer_obstacle, has_hooks_or_overrides, is_cpu_model
 from regard.fast.kernels.build import KernelUnavailableError, require_selftest
 from regard.models import Seq2Seq, vaswani2017
+from regard.models.base import Acceleration
 from regard.models.hypothesis import Hypothesis
 from regard.models.vaswani2017 import TransformerDecoder, TransformerEncoder
 from regard.nn import Attended, prefix_mask
@@ -117,6 +118,7 @@ class Int8Transformer:
         self.memory = self.weights.memory(decoder.decoder_layers())
         target_table = EmbeddingTable(words if target is source else target.detach().clone(), decoder.embedding)
         self.decoder = Int8Decoder(decoder, target_table, kernels)
+        self.acceleration = Acceleration(search=search_greedily)
 
     def restrict_vocabulary(self, token_ids: Sequence[int]) -> Int8Transformer:
         """Return a model that reads and writes the given target ids only, numbered from 0."""
@@ -142,13 +144,14 @@ class Int8Transformer:
         empty_cache = BeamKVCache(empty_keys[..., :0, None], source_kv[..., :0, None, :], 0)
         return KVState(empty_keys, source_kv, mask, empty_cache, torch.empty(rows, 0, dtype=torch.long), 0)
 
-    def device_search(
-        self, _: Int8Transformer, source: Tensor, lengths: Tensor, request: SearchRequest
-    ) -> list[list[Hypothesis]] | None:
-        """Run greedy search in C; return None for larger beams."""
-        if request.beam > 1:
-            return None
-        return GreedySearch(self.decoder, self.encode(source, lengths), request).run()
+
+def search_greedily(
+    model: Int8Transformer, source: Tensor, lengths: Tensor, request: SearchRequest
+) -> list[list[Hypothesis]] | None:
+    """Run greedy search in C; return None for larger beams."""
+    if request.beam > 1:
+        return None
+    return GreedySearch(model.decoder, model.encode(source, lengths), request).run()
 
 
 class Int8Decoder(KVCachedDecoder):

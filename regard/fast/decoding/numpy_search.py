@@ -162,11 +162,11 @@ def search_fast(
     request = SearchRequest(
         options.beam, options.n_best, options.min_length, limits, length_divisors, options.attention, sizes
     )
-    device_search = getattr(models.models[0], "device_search", None)
+    acceleration = getattr(models.models[0], "acceleration", None)
     hypotheses: list[list[Hypothesis]] | None = None
-    if device_search is not None and len(models.models) == 1:
+    if len(models.models) == 1 and acceleration is not None and acceleration.search is not None:
         with models.eval_mode():
-            hypotheses = device_search(models.models[0], source, lengths, request)
+            hypotheses = acceleration.search(models.models[0], source, lengths, request)
     if hypotheses is None and source.device.type == "cpu":
         hypotheses = beam_search_numpy(models, source, lengths, request)
     return hypotheses

@@ -51,5 +51,5 @@ def _slice_vocabulary(model: Seq2Seq, words: Sequence[int]) -> Seq2Seq:
     known |= {id(part): part for part in decoder.modules() if whole.keys().isdisjoint(map(id, part.parameters()))}
     known |= {key: nn.Parameter(weights.detach()[rows], requires_grad=False) for key, weights in whole.items()}
     smaller = Seq2Seq(model.encoder, copy.deepcopy(decoder, known), model.criterion).train(model.training)
-    smaller.make_fast_decoder = model.make_fast_decoder
+    smaller.acceleration.make_decoder = model.acceleration.make_decoder
     return smaller
