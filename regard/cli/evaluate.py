@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ def evaluate(
         raise UserError("--gold-first is the index of the first word in --gold: it needs --gold")
     translations: dict[str, list[str]] = {}  # by system
     reports: list[dict[str, Any]] = []
+    lower: Callable[[str], str] = str  # of references in Turkish
     if hypothesis:
         if gold or compare or beam or presegmented:
             raise UserError("--gold, --presegmented, --compare and --beam need runs, not files of translations")
@@ -85,10 +86,15 @@ def evaluate(
         segmented = corpus if presegmented else None
         if presegmented:
             corpus = [Pair(*(join_words(side.split()) for side in pair)) for pair in corpus]
-        for ensemble in [[folder] for folder in folders] if compare else [folders]:
-            name = " ".join(map(str, ensemble))
-            result = evaluate_translator(load(*ensemble), corpus, links, beam or 5, tokenizer, segmented)
-            translations[name] = [translation.text for translation in result.translations]
+        ensembles = [[folder] for folder in folders] if compare else [folders]
+        translators = {" ".join(map(str, ensemble)): load(*ensemble) for ensemble in ensembles}
+        vocabularies = [translator.tokenizers.target for translator in translators.values()]
+        # Systems are compared by the same references: without capital letters if one of them has none.
+        lowercase = lowercase or any(vocabulary.lowercase for vocabulary in vocabularies)
+        lower = next((one.lower_dotless_i for one in vocabularies if one.has_dotless_i), str)
+        for name, translator in translators.items():
+            result = evaluate_translator(translator, corpus, links, beam or 5, tokenizer, segmented, lowercase)
+            translations[name] = [lower(translation.text) for translation in result.translations]
             report = {
                 **_make_report(name, result.scores, corpus),
                 "perplexity": result.perplexity,
@@ -96,7 +102,7 @@ def evaluate(
                 **{key: result.alignment and getattr(result.alignment, key) for key in ("aer", "precision", "recall")},
             }
             reports.append(report)
-    references = [pair.target for pair in corpus]
+    references = [lower(pair.target) for pair in corpus]
     if len(reports) > 1:
         for report, test in zip(reports, compare_systems(translations, references, lowercase, tokenizer), strict=True):
             report["bootstrap"] = {"mean": test.mean, "interval": test.interval, "p": test.p_value}

@@ -94,9 +94,27 @@ def _find_target_language(references: References, language: str | None) -> str |
 
 @cache
 def check_tokenizer(name: str) -> None:
-    """Raise UserError if sacreBLEU has no tokenizer of this name, or if it is not installed."""
-    if name != "auto":
-        _make_bleu(name)
+    """Raise UserError if sacreBLEU has no tokenizer of this name, or if it is not installed or cannot be downloaded."""
+    if name not in ("auto", *sacrebleu.BLEU.TOKENIZERS):
+        known = format_suggestion(name, ("auto", *sacrebleu.BLEU.TOKENIZERS))
+        raise UserError(f"sacreBLEU has no tokenizer {name!r}{known}")
+    if name == "auto":
+        return
+    model, timeout = SPM_MODELS.get(name), socket.getdefaulttimeout()
+    is_missing = model is not None and not (_MODELS_FOLDER / Path(model["url"]).name).exists()
+    if model and is_missing:
+        log_message(f"sacreBLEU downloads the model of its tokenizer {name} from {model['url']}")
+        socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT)  # sacreBLEU itself sets none
+    try:
+        sacrebleu.BLEU(tokenize=name)
+    except (ImportError, RuntimeError, AssertionError, OSError) as error:
+        reason = f"a model in {_MODELS_FOLDER}, which cannot be loaded: {to_single_line(error)}"
+        if packages := _TOKENIZER_PACKAGES.get(name):
+            reason = f"{packages}, which are not installed or damaged: pip install 'regard[asian]'"
+        raise UserError(f"sacreBLEU's tokenizer {name} needs {reason}; or choose another tokenizer") from error
+    finally:
+        if is_missing:
+            socket.setdefaulttimeout(timeout)
 
 
 def bleu(hypotheses: Texts, references: References, lowercase: bool = False, tokenize: str = "13a") -> MetricScore:
@@ -105,24 +123,10 @@ def bleu(hypotheses: Texts, references: References, lowercase: bool = False, tok
 
 
 def _make_bleu(tokenize: str, lowercase: bool = False, **settings: Any) -> sacrebleu.BLEU:
-    """Return the metric; raise UserError if the tokenizer is unknown, not installed, or cannot be downloaded."""
-    if tokenize not in sacrebleu.BLEU.TOKENIZERS:
-        known = format_suggestion(tokenize, ("auto", *sacrebleu.BLEU.TOKENIZERS))
-        raise UserError(f"sacreBLEU has no tokenizer {tokenize!r}{known}")
-    model, timeout = SPM_MODELS.get(tokenize), socket.getdefaulttimeout()
-    try:
-        if model and not (_MODELS_FOLDER / Path(model["url"]).name).exists():
-            log_message(f"sacreBLEU downloads the model of its tokenizer {tokenize} from {model['url']}")
-            socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT)
-        # `force`: no warning about text that looks tokenized.
-        return sacrebleu.BLEU(lowercase=lowercase, force=True, tokenize=tokenize, **settings)
-    except (ImportError, RuntimeError, AssertionError, OSError) as error:
-        reason = f"a model in {_MODELS_FOLDER}, which cannot be loaded: {to_single_line(error)}"
-        if packages := _TOKENIZER_PACKAGES.get(tokenize):
-            reason = f"{packages}, which are not installed or damaged: pip install 'regard[asian]'"
-        raise UserError(f"sacreBLEU's tokenizer {tokenize} needs {reason}; or choose another tokenizer") from error
-    finally:
-        socket.setdefaulttimeout(timeout)
+    """Return the metric; raise UserError if there is no such tokenizer."""
+    check_tokenizer(tokenize)
+    # `force`: no warning about text that looks tokenized.
+    return sacrebleu.BLEU(lowercase=lowercase, force=True, tokenize=tokenize, **settings)
 
 
 def chrf(hypotheses: Texts, references: References, lowercase: bool = False) -> MetricScore:

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+import regex
 import sentencepiece
 
 from regard.errors import UserError
@@ -59,6 +60,7 @@ class BpeMerges:
 
 _WORD_START = "▁"  # SentencePiece's mark at the beginning of a word
 _WORD = re.compile(r"\S+")
+_LETTER = regex.compile(r"[\p{L}\p{M}\p{N}\u200c\u200d]")  # with marks and joiners, which continue a word
 # Ends a model file: `normalizer_spec.name`, which SentencePiece ignores. A field may occur again in such a file.
 _RULE = b"\x1a\x0a\x0a\x08regard-%d" % NORMALIZATION_VERSION
 _RECORDED_RULE = re.compile(rb"\x1a\x0a\x0a\x08regard-(\d)\Z")
@@ -264,7 +266,7 @@ class SentencePieceTokenizer(Tokenizer):
             for id, piece in enumerate(self.pieces)
             if not self.processor.is_byte(id)
             and not self.processor.is_control(id)
-            and (not piece[0].isalnum() or has_unspaced_script(piece[0]))
+            and (not _LETTER.match(piece) or has_unspaced_script(piece[0]))
         }
         return frozenset(boundaries - {UNK} | {EOS})
 

@@ -33,10 +33,12 @@ def evaluate_translator(
     beam: int = 5,
     tokenize: str = DEFAULT_TOKENIZER,
     segmented: Sequence[Pair] | None = None,
+    lowercase: bool = False,
 ) -> EvaluationResult:
     """Translate the sources, score and align the given pairs, and compute all metrics, BLEU with a tokenizer.
 
-    `segmented` are the pairs with the words that the gold alignments number; see `Translator.align`.
+    `segmented` are the pairs with the words that the gold alignments number; see `Translator.align`. A model without
+    capital letters is scored as with `lowercase`: case-insensitively.
     """
     sources = [pair.source for pair in pairs]
     translations = translator.translate(sources, beam=beam)
@@ -44,11 +46,10 @@ def evaluate_translator(
     scored = translator.score_pairs(pairs)
     align = partial(translator.align_scored_pair, presegmented=segmented is not None)
     alignments = [] if gold is None else list(map(align, segmented or pairs, scored))
-    # A model without capital letters is scored case-insensitively.
     target = translator.tokenizers.target
     references = [target.lower_dotless_i(pair.target) for pair in pairs]
     return EvaluationResult(
-        score_translations(sources, hypotheses, references, target.lowercase, tokenize),
+        score_translations(sources, hypotheses, references, lowercase or target.lowercase, tokenize),
         *compute_perplexity_and_accuracy(scored),
         None if gold is None else score_alignments(alignments, gold),
         translations,

@@ -687,6 +687,26 @@ def test_evaluate_compares_systems(command: Command, run: Run, corpus: Path, tmp
     assert "against the baseline" in printed
 
 
+def test_systems_are_compared_without_case_if_one_has_no_capital_letters(
+    command: Command, fluent_run: Run, corpus: Path, tmp_path: Path
+) -> None:
+    twin = Run(Path(shutil.copytree(fluent_run.folder, tmp_path / "twin")))
+    config = twin.read_config()
+    twin.write_config({**config, "text": {**config["text"], "lowercase": True}})
+    for side in ("en", "de"):
+        text = (corpus / f"test.{side}").read_text(encoding="utf-8").splitlines()[:10]
+        (tmp_path / f"t.{side}").write_text("\n".join(text).lower().replace("die", "DIE") + "\n", encoding="utf-8")
+    arguments = "t.en", "t.de", "--beam", 1, "--json"
+    done = command("evaluate", fluent_run.folder, twin.folder, *arguments, "--compare")
+    for system in json.loads(done.stdout)["systems"]:
+        assert "case:lc" in system["bleu_signature"]
+        assert 0 < system["bleu"] == pytest.approx(system["bootstrap"]["mean"], abs=5)
+    with_case, without = (
+        json.loads(command("evaluate", fluent_run.folder, *arguments, *more).stdout) for more in ((), ("--lowercase",))
+    )
+    assert with_case["bleu"] < without["bleu"]
+
+
 @pytest.fixture
 def target_first(corpus: Path, tmp_path: Path) -> list[Path]:
     """Write five test pairs as text, `t.en` and `t.de`, and as `t.jsonl`, in which German comes first."""

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -436,6 +437,12 @@ def test_po_is_decoded_by_the_charset_of_its_header(tmp_path: Path) -> None:
     content = FORMATS["pairs.po"].decode().replace("UTF-8", "ISO-8859-1").replace("–", "ß")
     path = write_file(tmp_path / "x.po", content.encode("latin-1"))
     assert read_all_pairs([path])[-1] == Pair("is it?", "ist es so ß nicht?")
+    unnamed = re.sub(rb'"Content-Type.*\n', b"", FORMATS["pairs.po"])
+    assert read_all_pairs([write_file(tmp_path / "u.po", unnamed)]) == read_all_pairs(
+        [write_file(path, FORMATS["pairs.po"])]
+    )
+    latin = write_file(tmp_path / "l.po", unnamed.decode().replace("–", "ß").encode("latin-1"))
+    assert corpus_error(latin).startswith(f"{latin}:31: not utf-8, ")
 
 
 @pytest.mark.parametrize("content", ["#~ " * 1000, '# c\nmsgid "a"\nmsgid_plural "b"\n'], ids=["nested", "no msgstr"])
@@ -447,7 +454,7 @@ def test_damaged_po_error_names_file_and_line(tmp_path: Path) -> None:
     path = write_file(tmp_path / "x.po", 'msgid "a"\nmsgstr "b"\nmsgid "c\n')
     assert corpus_error(path).startswith(f"{path}:3: damaged or not a PO file: ")
     path = write_file(tmp_path / "x.po", FORMATS["pairs.po"].replace("–".encode(), b"\xff"))
-    assert corpus_error(path) == f"{path}:32: not utf-8, as the header says it is"
+    assert corpus_error(path) == f"{path}:32: not utf-8, the encoding that the header names (by default UTF-8)"
     path = write_file(tmp_path / "x.po", FORMATS["pairs.po"].replace(b"UTF-8", b"no-such"))
     assert "unknown encoding: no-such" in corpus_error(path)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from support.server import Client, serve_in_thread
 from support.training import train_tiny
 
 from regard.runs import Run
+from regard.tokenizers.word_segmentation import needs_space, split_words
 
 SENTENCE = "At night our mother does not call a colleague ."
 LIMIT = 300
@@ -586,6 +588,21 @@ def test_word_difference_is_a_longest_common_subsequence(visit: Visit) -> None:
         assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs)
     far = page.evaluate("async () => (await import('/page/text_diff.js')).apart([0.5, 0.5, 0], [0, 0.5, 0])")
     assert far == 0.5, "missing probability mass counts"
+
+
+@pytest.mark.slow
+def test_words_of_scripts_without_spaces_are_divided_and_joined_as_in_python(visit: Visit) -> None:
+    page = visit()
+    texts = ["AIは大きな家、です。", "我们喜欢新房子。", "ฉันรักบ้านหลังใหญ่", "the old house .", "بيت كبير", "नमस्ते दुनिया"]
+    for language, text in zip(("ja", "zh", "th", "en", "ar", "hi"), texts, strict=True):
+        module = "(await import('/page/dom.js'))"
+        words = page.evaluate(f"async ([a, b]) => {module}.splitWords(a, b)", [text, language])
+        assert words == split_words(text, with_icu=True)
+        gaps = page.evaluate(
+            f"async (words) => {{const m = {module}; return words.map((a, i) => i ? m.gap(words[i - 1], a) : '')}}",
+            words,
+        )
+        assert gaps == ["", *(" " * needs_space(*pair) for pair in pairwise(words))]
 
 
 TOO_LONG = f"This text is too long: up to {LIMIT} characters are taken at a time."

@@ -547,6 +547,19 @@ def test_lower_case_is_that_of_the_language(kind: Kind, tmp_path: Path) -> None:
     assert both.source.decode(both.source.encode("I")) in ("I", "<unk>")
 
 
+def test_combining_marks_continue_a_word() -> None:
+    tokenizer = SentencePieceTokenizer.train(
+        ["\u0915\u093f\u0924\u093e\u092c \u0915\u0940, \u0915\u094d\u200d\u0937"], 300, "bpe"
+    )
+    boundaries = tokenizer.find_word_boundary_ids()
+    starts = {piece[0] for id, piece in enumerate(tokenizer.pieces) if id in boundaries - {EOS}}
+    assert {"▁", ","} <= starts
+    assert not any(unicodedata.category(start) in ("Mc", "Mn", "Cf") for start in starts), (
+        "a phrase could end inside a word"
+    )
+    assert {piece[0] for piece in tokenizer.pieces} >= {"\u093f", "\u0915"}
+
+
 def test_word_vocabulary_keeps_the_most_frequent_words() -> None:
     tokenizer = WordTokenizer.train(["b b b a a c", "c d <unk> <s>"], 7)
     assert tokenizer.vocabulary == [*SPECIAL_TOKENS, "b", "a", "c"]

@@ -59,15 +59,21 @@ def _parse_po_file(path: Path) -> pofile:
         raise UserError(f"{where}: damaged or not a PO file: {to_single_line(error)}") from error
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{format_path(path)}:{line}: not {error.encoding}, as the header says it is") from error
+        raise UserError(
+            f"{format_path(path)}:{line}: not {error.encoding}, the encoding that the header names (by default UTF-8)"
+        ) from error
     except (ValueError, LookupError, AttributeError, RecursionError) as error:
         raise UserError(f"{format_path(path)} is damaged or not a PO file: {to_single_line(error)}") from error
 
 
 def convert_to_utf8(content: bytes) -> bytes:
-    """Return the file in UTF-8, whatever encoding its header names: translate-toolkit does not fully support others."""
+    """Return the file in UTF-8, whatever encoding its header names: translate-toolkit does not fully support others.
+
+    A file whose header names none is in UTF-8.
+    """
     charset = _CHARSET.search(content)
     if charset is None or charset[1] == b"CHARSET":  # gettext's placeholder in a header that was not filled in
+        content.decode()
         return content
     encoding = charset[1].decode("ascii")
     return content.decode(encoding).replace(f"charset={encoding}", "charset=UTF-8", 1).encode()

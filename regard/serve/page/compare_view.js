@@ -3,7 +3,7 @@
 import { translate } from "./api.js";
 import { label } from "./language_choices.js";
 import { apart, common } from "./text_diff.js";
-import { choice, direction, make } from "./dom.js";
+import { choice, direction, gap, make, splitWords } from "./dom.js";
 import { bestScore } from "./model_facts.js";
 import { LatestRequest } from "./latest_request.js";
 import { AttentionMatrix } from "./attention_matrix.js";
@@ -114,7 +114,8 @@ export class CompareView {
   /** @param {Model[]} models @param {Translated[]} made */
   #draw(models, made) {
     const words = made.map(
-      ({ translatedText, alignment }) => alignment?.target ?? translatedText.split(/\s+/).filter(Boolean),
+      ({ translatedText, alignment }, side) =>
+        alignment?.target ?? splitWords(translatedText, models[side].target.code),
     );
     const pairs = common(words[0], words[1]);
     const columns = models.map((model, side) => {
@@ -133,7 +134,10 @@ export class CompareView {
  * @param {Set<number>} shared
  */
 function column(model, made, words, shared) {
-  const marked = words.flatMap((word, place) => [make(shared.has(place) ? "span" : "mark", {}, word), " "]);
+  const marked = words.flatMap((word, place) => [
+    place ? gap(words[place - 1], word) : "",
+    make(shared.has(place) ? "span" : "mark", {}, word),
+  ]);
   const facts = [model.recipe, bestScore(model.scores)].filter(Boolean).join(" · ");
   const alignment = made.alignment;
   const missing = model.attention
@@ -157,6 +161,8 @@ function pictured(model, alignment) {
     rows: alignment.target,
     columns: alignment.source,
     weights: alignment.weights,
+    source: model.source.code,
+    target: model.target.code,
   };
   const matrix = new AttentionMatrix(drawn, (row, column) => matrix.mark(row, column));
   return matrix.element;

@@ -88,6 +88,26 @@ export function byId(id) {
 const LETTER = /\p{L}/gu;
 const REVERSED = /(?=\p{L})[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/gu;
 
+// Letters and punctuation of scripts without spaces between words.
+const UNSPACED = /[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}\p{scx=Tibt}\uff01-\uff60]/u;
+const UNSPACED_SIDE = new RegExp(`${UNSPACED.source}\n|\n${UNSPACED.source}`, "u");
+
+/** What is between two words of a line. @param {string} left @param {string} right */
+export const gap = (left, right) => (UNSPACED_SIDE.test(`${left}\n${right}`) ? "" : " ");
+
+/**
+ * The words of a text that comes without them.
+ * @param {string} text
+ * @param {string} lang
+ */
+export function splitWords(text, lang) {
+  const chunks = text.split(/\s+/).filter(Boolean);
+  if (!UNSPACED.test(text)) return chunks;
+  const segmenter = new Intl.Segmenter(lang, { granularity: "word" });
+  const split = (/** @type {string} */ chunk) => Array.from(segmenter.segment(chunk), ({ segment }) => segment);
+  return chunks.flatMap((chunk) => (UNSPACED.test(chunk) ? split(chunk) : [chunk]));
+}
+
 /** The direction of words: that of most of their letters. @param {string[]} words */
 export function direction(words) {
   const text = words.join(" ");

@@ -1,9 +1,8 @@
 /** A sentence as a line of words that can be pointed at and shaded. */
 
-import { direction, make, shade } from "./dom.js";
+import { direction, gap, make, shade } from "./dom.js";
 import { isVisible } from "./attention_weights.js";
 
-const UNSPACED = /[\p{Script=Han}\p{Script=Hira}\p{Script=Kana}\p{Script=Thai}\p{Script=Laoo}\p{Script=Khmr}\p{Script=Mymr}]/u;
 const MOVES = { ArrowRight: 1, ArrowLeft: -1 };
 
 export class WordLine {
@@ -43,8 +42,8 @@ export class WordLine {
   add(text) {
     const index = this.words.length;
     const word = make("button", { type: "button", class: "word", tabindex: index ? -1 : 0, "data-index": index }, text);
+    this.line.append(index ? gap(this.words[index - 1].textContent ?? "", text) : "", word);
     this.words.push(word);
-    this.line.append(word, UNSPACED.test(text) ? "" : " ");
     this.line.dir = direction(this.words.map(({ textContent }) => textContent ?? ""));
   }
 
