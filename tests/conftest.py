@@ -18,6 +18,8 @@ import hypothesis
 import pytest
 from support.commands import Command, environment, regard_command, run_forked
 
+os.fsync = lambda fd: None  # no test cuts the power, and waiting for a disk takes a tenth of the time
+
 if TYPE_CHECKING:  # importing regard.runs imports torch, which tests of pure Python need not wait for
     from regard.runs import Run
 

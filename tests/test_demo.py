@@ -77,6 +77,7 @@ def test_demo_writes_results_report_and_heat_map(tmp_path: Path, regard: Command
     assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_demo_of_a_language_without_spaces_aligns_its_words(tmp_path: Path, regard: Command) -> None:
     out = tmp_path / "my demo"
     demo = run_demo("bahdanau2015", out, "en-ja", **SHORT)

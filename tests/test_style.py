@@ -82,6 +82,7 @@ def _format_location(path: Path, node: Definition) -> str:
     return f"{path.relative_to(PACKAGE.parent)}:{node.lineno} {node.name}"
 
 
+@cache
 def _has_dialect(name: str) -> bool:
     return any(word.lower() in DIALECT for word in re.split(r"_|(?<=[a-z])(?=[A-Z])", name))
 

@@ -85,6 +85,7 @@ def test_unfinished_translations_are_left_out_and_counted(
     assert (f"{cut} translations that did not come to an end" in report) == (cut > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--keep-original"]], ids=["teacher only", "keep original"])
 def test_distill_writes_the_targets_of_the_teacher(
     regard: Command, fluent_run: Run, corpus: Path, tmp_path: Path, options: list[str]

@@ -261,6 +261,7 @@ def read_dev_rows(run: Run) -> list[dict[str, Any]]:
     return [row for row in run.read_metrics() if row["kind"] == "dev"]
 
 
+@pytest.mark.slow
 def test_recipe_names_the_tokenizer_of_dev_bleu(japanese_run: Run, regard: Command, tmp_path: Path) -> None:
     run = copy_run(japanese_run, tmp_path / "run")
     files = [japanese_run.folder.parent / f"dev.{side}" for side in ("en", "ja")]
@@ -276,6 +277,7 @@ def test_recipe_names_the_tokenizer_of_dev_bleu(japanese_run: Run, regard: Comma
     assert "--tokenize are for a test set" in regard("plot", "run", "abc", "--tokenize", "char").stderr
 
 
+@pytest.mark.slow
 def test_runs_with_different_tokenizers_are_compared_with_the_requested_one(
     japanese_run: Run, regard: Command, tmp_path: Path
 ) -> None:
@@ -292,6 +294,7 @@ def test_runs_with_different_tokenizers_are_compared_with_the_requested_one(
     assert regard(*command, "--tokenize", "zh").stdout.count("tok:zh") == 2
 
 
+@pytest.mark.slow
 def test_run_of_an_older_version_is_scored_by_its_language(japanese_run: Run, regard: Command, tmp_path: Path) -> None:
     run = copy_run(japanese_run, tmp_path / "run")
     config = run.read_config()

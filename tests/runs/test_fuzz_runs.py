@@ -293,6 +293,7 @@ def test_mutated_config_loads_or_is_a_user_error(configured_run: RestorableRun, 
     check_load(configured_run, name, data.draw(mutated_bytes(configured_run.files[name], configured_run.others(name))))
 
 
+@pytest.mark.slow
 @given(changed_documents(CONFIG))
 def test_config_with_other_values_loads_or_is_a_user_error(
     configured_run: RestorableRun, config: dict[str, Any]

@@ -82,6 +82,7 @@ def test_worker_that_dies_does_not_fail_the_others_of_its_batch(workers: WorkerP
     assert isinstance(answers[3], RuntimeError)
 
 
+@pytest.mark.slow
 def test_worker_that_dies_while_idle_is_replaced_without_a_request() -> None:
     processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.start, 1)
     processes.wait_until_ready()
@@ -96,6 +97,7 @@ def test_worker_that_dies_while_idle_is_replaced_without_a_request() -> None:
     processes.close()
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_start_again_are_a_503_and_not_ready() -> None:
     processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.start, 1)
     processes.wait_until_ready()
@@ -110,6 +112,7 @@ def test_workers_that_cannot_start_again_are_a_503_and_not_ready() -> None:
     processes.close()
 
 
+@pytest.mark.slow
 def test_worker_starts_again_once_the_system_lets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(start: WorkerMain) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
@@ -139,6 +142,7 @@ def test_pauses_before_restarts_grow_while_workers_die_soon() -> None:
     assert next_pause(30.0, lifetime=3600.0) == 0.0
 
 
+@pytest.mark.slow
 def test_worker_that_dies_at_start_up_is_an_error() -> None:
     processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.exit_at_once, 1)
     with pytest.raises(EOFError):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.archives import make_zip
+from support.combinations import slow_after
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
 from regard.serve.engine import documents
@@ -106,7 +107,9 @@ def test_refused_documents_leave_the_process_ready_for_others(pool: DocumentPool
     assert get_id(pool) == first
 
 
-@pytest.mark.parametrize("error", [HTTPError("too long"), TimeoutError("too long"), EOFError("too long")])
+@pytest.mark.parametrize(
+    "error", slow_after(1, [HTTPError("too long"), TimeoutError("too long"), EOFError("too long")])
+)
 def test_document_whose_translation_fails_is_refused_and_the_next_one_translated(
     pool: DocumentPool, error: Exception
 ) -> None:
@@ -139,6 +142,7 @@ def test_document_whose_process_is_killed_is_refused_and_the_next_one_translated
     assert translate(pool, "a.txt", b"one") == b"one one"
 
 
+@pytest.mark.slow
 def test_document_is_finished_if_all_processes_of_the_service_are_told_to_end(pool: DocumentPool) -> None:
     process = DocumentProcess(pool.limits)
     pool.idle.append(process)
@@ -153,6 +157,7 @@ def test_document_is_finished_if_all_processes_of_the_service_are_told_to_end(po
     assert pool.idle == [process]
 
 
+@pytest.mark.slow
 def test_document_that_takes_too_much_memory_is_refused(pool: DocumentPool) -> None:
     pool.limits = ProcessLimits(memory=150 << 20)
     with pytest.raises(DocumentError, match=r"a\.txt takes too much memory; it is not translated"):
@@ -276,6 +281,7 @@ def test_document_that_is_cancelled_while_a_thread_parses_it_is_not_translated(
     assert not translated
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_process_that_holds_much_memory_is_replaced(pool: DocumentPool) -> None:
     pool.limits = ProcessLimits(kept_memory=0)

@@ -14,6 +14,7 @@ from typing import Any
 import docx
 import httpx
 import pytest
+from support.combinations import slow_after
 from support.server import Client, ask_in_process, serve_in_thread
 
 from regard.documents.document import DOCUMENT_EXTENSIONS
@@ -70,6 +71,7 @@ def test_text_without_translation_stays_and_is_named_in_the_answer(
     assert answer.json()["warnings"] == ["letter.txt: no translation for 'the old house', which stays as it is"]
 
 
+@pytest.mark.slow
 def test_other_requests_are_answered_while_a_long_document_needs_no_model(
     fluent_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +166,8 @@ def test_unsuitable_files_are_refused_with_a_reason(server: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "paragraphs", "stripped"), [("en", 1, 0), ("auto", 1, 0), ("en", 60, 0), ("auto", 60, 1_020_000)]
+    ("source", "paragraphs", "stripped"),
+    slow_after(1, [("auto", 1, 0), ("en", 1, 0), ("en", 60, 0), ("auto", 60, 1_020_000)]),
 )
 def test_entities_of_a_large_file_are_not_unescaped_without_need(
     fluent_run: Run, monkeypatch: pytest.MonkeyPatch, source: str, paragraphs: int, stripped: int
@@ -211,7 +214,7 @@ def test_translated_file_is_named_after_its_language(server: Client, name: str, 
     assert server.http.get(url).headers["Content-Disposition"] == f'attachment; filename="{made}"'
 
 
-@pytest.mark.parametrize(("trusted", "scheme"), [(True, "https"), (False, "http")])
+@pytest.mark.parametrize(("trusted", "scheme"), slow_after(1, [(True, "https"), (False, "http")]))
 def test_download_url_has_the_scheme_of_a_trusted_proxy(fluent_run: Run, trusted: bool, scheme: str) -> None:
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         fields, headers = {"source": "en", "target": "de"}, {"X-Forwarded-Proto": "https"}
@@ -223,16 +226,19 @@ def test_download_url_has_the_scheme_of_a_trusted_proxy(fluent_run: Run, trusted
 
 @pytest.mark.parametrize(
     ("settings", "host", "expected"),
-    [
-        ({}, "translate.example", "http://translate.example/download_file/"),
-        ({}, "user@here.example", "/download_file/"),
-        ({}, "localhost:5000/x?", "/download_file/"),
-        ({}, "localhost:8080", "http://localhost:8080/download_file/"),
-        ({}, "[::1]:8080", "http://[::1]:8080/download_file/"),
-        ({"trust_proxy": True}, "translate.example", "http://translate.example/download_file/"),
-        ({"public_url": "https://a.example/tr/"}, "b.example", "https://a.example/tr/download_file/"),
-        ({"url_prefix": "/tr"}, "b.example", "http://b.example/tr/download_file/"),
-    ],
+    slow_after(
+        2,
+        [
+            ({}, "translate.example", "http://translate.example/download_file/"),
+            ({}, "user@here.example", "/download_file/"),
+            ({}, "localhost:5000/x?", "/download_file/"),
+            ({}, "localhost:8080", "http://localhost:8080/download_file/"),
+            ({}, "[::1]:8080", "http://[::1]:8080/download_file/"),
+            ({"trust_proxy": True}, "translate.example", "http://translate.example/download_file/"),
+            ({"public_url": "https://a.example/tr/"}, "b.example", "https://a.example/tr/download_file/"),
+            ({"url_prefix": "/tr"}, "b.example", "http://b.example/tr/download_file/"),
+        ],
+    ),
 )
 def test_download_url_has_the_host_that_was_asked(
     fluent_run: Run, settings: dict[str, Any], host: str, expected: str

@@ -263,6 +263,7 @@ def test_attention_matrix_shows_tokens_and_single_heads(visit_all: Visit, ask_al
         ]
 
 
+@pytest.mark.slow
 def test_arabic_runs_from_right_to_left_and_japanese_heads_are_upright(browser: Browser, bahdanau: Path) -> None:
     def left_edges(elements: Locator) -> list[float]:
         edges: list[float] = elements.evaluate_all("all => all.map(one => one.getBoundingClientRect().x)")

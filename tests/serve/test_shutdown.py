@@ -140,6 +140,7 @@ def test_second_ctrl_c_answers_waiting_requests_with_503(fluent_run: Run, corpus
         assert list(server.folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_forced_shutdown_answers_waiting_requests_with_503(fluent_run: Run) -> None:
     text = "the old house"
     with serve_in_thread(fluent_run.folder) as server, ThreadPoolExecutor(2) as threads:

@@ -20,8 +20,9 @@ def each_value(*factors: Sequence[Any]) -> list[Any]:
 
 
 def slow_after(count: int, values: Sequence[Any]) -> list[Any]:
-    """Return the values of one parameter; those after the first `count` are marked slow."""
-    return [pytest.param(value, marks=[pytest.mark.slow] * (index >= count)) for index, value in enumerate(values)]
+    """Return the values of one parameter, or tuples of several; those after the first `count` are marked slow."""
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*row, marks=[pytest.mark.slow] * (index >= count)) for index, row in enumerate(rows)]
 
 
 def _cover(factors: Sequence[Sequence[Any]], strength: int) -> list[Any]:
