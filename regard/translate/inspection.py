@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from regard.translate.translation import Alignment, align_words, shift_to_next_s
 from regard.translate.translator import Translator
 
 NUM_CANDIDATES = 5
+SINGLE_HEAD_FACTOR = 0.95  # on the mutual links of a single head
 ALL_HEADS_BATCH_TOKENS = 1000  # tokens of one side, with padding: the attention of all heads is in memory at once
 
 
@@ -95,6 +97,16 @@ class HeadScore(NamedTuple):
     mutual_fraction: float
     aer: float | None
 
+    @property
+    def cost(self) -> float:
+        """The alignment error rate, or the negative mutual fraction; the lowest cost is best.
+
+        A single head is better than the mean of a layer's heads only if it has clearly more mutual links: a sharp head
+        may link words mutually that do not belong together, on which the other heads do not agree.
+        """
+        factor = 1 if self.alignment_head.head is None else SINGLE_HEAD_FACTOR
+        return -self.mutual_fraction * factor if self.aer is None else self.aer
+
 
 def choose_alignment_head(
     model: Seq2Seq, tokenizers: Tokenizers, pairs: Sequence[tuple[str, str]], device: torch.device
@@ -116,7 +128,8 @@ def rank_alignment_heads(
 ) -> list[HeadScore]:
     """Return all alignment heads of the model, the best first, and set the best one in the model.
 
-    Without gold alignments the best head has the most mutual links: two words that attend most to each other.
+    Without gold alignments the best head has the most mutual links: two words that attend most to each other. See
+    `HeadScore.cost`.
     `presegmented` as in `Translator.align`.
     """
     decoder = _get_single_model(translator).decoder
@@ -137,7 +150,7 @@ def rank_alignment_heads(
     for head, num_linked, links_of_pairs in zip(heads, mutual, links, strict=True):
         aer = None if gold is None else compute_alignment_score(links_of_pairs, gold).aer
         scores.append(HeadScore(head, num_linked / max(1, words), aer))
-    scores.sort(key=lambda score: -score.mutual_fraction if score.aer is None else score.aer)
+    scores.sort(key=attrgetter("cost"))
     decoder.alignment_head = scores[0].alignment_head
     return scores
 

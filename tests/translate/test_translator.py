@@ -203,10 +203,10 @@ def test_training_from_python_writes_a_report(python_run: Run) -> None:
 
 def test_training_selects_the_best_alignment_head(python_run: Run, corpus: Path, tmp_path: Path) -> None:
     ranked = rank_alignment_heads(load(python_run.folder), read_all_pairs(corpus_files(corpus, "dev")))
-    fractions = {one.alignment_head: one.mutual_fraction for one in ranked}
-    assert len(fractions) == 2 * 3 * python_run.read_config()["model"]["layers"]
+    costs = {one.alignment_head: one.cost for one in ranked}
+    assert len(costs) == 2 * 3 * python_run.read_config()["model"]["layers"]
     assert python_run.read_config()["model"]["align_layer"] == "auto", "resumed training must choose a head again"
-    assert fractions[load(python_run.folder).models[0].decoder.alignment_head] == max(fractions.values())
+    assert costs[load(python_run.folder).models[0].decoder.alignment_head] == min(costs.values())
     damaged = shutil.copytree(python_run.folder, tmp_path / "damaged")
     for damage in ("{", "[]", '{"layer": 9, "head": null, "after": false}', '{"layer": 0, "head": "1", "after": true}'):
         (damaged / "viewpoint.json").write_text(damage, encoding="utf-8")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.models.base import AlignmentHead
 from regard.models.hypothesis import Floats
 from regard.tokenizers.tokenizer import TokenizedWords
-from regard.translate.inspection import count_mutual_links
+from regard.translate.inspection import HeadScore, count_mutual_links
 from regard.translate.translation import align_words, find_argmax_links
 
 
@@ -151,3 +152,11 @@ def test_a_respelled_word_that_becomes_several_keeps_its_links() -> None:
 )
 def test_mutual_links_are_counted(soft: Any, count: int) -> None:
     assert count_mutual_links(np.array(soft, dtype=np.float32)) == count
+
+
+def test_a_single_head_aligns_only_if_it_is_clearly_better_than_the_mean() -> None:
+    mean, single = AlignmentHead(1, None), AlignmentHead(1, 2)
+    for fraction, better in ((0.50, mean), (0.62, mean), (0.66, single)):
+        scores = HeadScore(single, fraction, None), HeadScore(mean, 0.6, None)
+        assert min(scores, key=lambda score: score.cost).alignment_head == better
+    assert HeadScore(single, 0.5, 0.1).cost < HeadScore(mean, 0.6, 0.11).cost, "gold alignments decide"
