@@ -7,7 +7,7 @@ SOURCES := regard tests benchmarks docs
 # Keep bytecode, also where the environment says otherwise: the tests start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test test-slow coverage checks suite learn fuzz test-gpu bench clean
+.PHONY: setup demo test test-slow coverage checks suite learn fuzz test-gpu bench dist clean
 
 setup: .venv/dev
 
@@ -80,5 +80,12 @@ bench: .venv/dev
 	$(BIN)/regard demo --out runs/demo
 	$(BIN)/python -m benchmarks.serve runs/demo
 
+# The wheel and the sdist, each installed in an empty environment and tried there; downloads what they depend on.
+dist: .venv/dev
+	rm -rf dist build/lib regard.egg-info
+	$(BIN)/python -m build --outdir dist
+	sh tests/distribution.sh dist/*.whl constraints.txt
+	sh tests/distribution.sh dist/*.tar.gz constraints.txt
+
 clean:
-	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

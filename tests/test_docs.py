@@ -20,7 +20,10 @@ from regard.cli.train import is_override
 from regard.recipes.recipe import list_recipes, override, parse_override, read_recipe
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 KEY = re.compile(r"\b((?:data|loss|model|text|training)\.[a-z_]+)=")
