@@ -26,14 +26,15 @@ from regard.recipes.recipe import (
     read_recipe_text,
 )
 
+_DATA_OPTIONS = ("--dev", "--mix")  # which take one file of pairs or two text files
 OVERRIDE_PATTERN = re.compile(r"[A-Za-z_.]+ ?=.*", re.DOTALL)
 
 
 class TrainCommand(TyperCommand):
-    """Command whose `--dev` takes one file of pairs or two text files."""
+    """Command whose `--dev` and `--mix` take one file of pairs or two text files."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat `--dev` before its second file, as click's parser requires, and suggest recipe keys."""
+        """Repeat `--dev` and `--mix` before their second file, as click's parser requires, and suggest recipe keys."""
         known_options = {name for parameter in self.params for name in parameter.opts}
         for argument in args:
             option, _, value = argument.partition("=")
@@ -49,13 +50,13 @@ def _suggest_recipe_key(option: str) -> str | None:
 
 
 def expand_dev_arguments(args: list[str]) -> list[str]:
-    """Expand `--dev a.en a.de` to `--dev a.en --dev a.de`; a file of pairs, or a folder, is complete."""
+    """Expand `--dev a.en a.de` to `--dev a.en --dev a.de`, as `--mix`; a file of pairs, or a folder, is complete."""
     expanded: list[str] = []
     for previous, argument, following in zip(["", *args], args, [*args[1:], "--"], strict=False):
         expanded.append(argument)
-        if previous == "--dev" and not following.startswith("-") and not is_override(following):
+        if previous in _DATA_OPTIONS and not following.startswith("-") and not is_override(following):
             is_complete = is_bilingual_file(Path(argument)) or Path(argument).is_dir()
-            expanded += [] if is_complete else ["--dev"]
+            expanded += [] if is_complete else [previous]
     return expanded
 
 
@@ -73,7 +74,9 @@ def train(
     source: str | None = None,
     target: str | None = None,
     resume: bool = False,
+    minutes: float | None = None,
     init_from: Path | None = None,
+    mix: list[Path] | None = None,
     find_rate: bool = False,
 ) -> None:
     """Train a model on your own text.
@@ -88,6 +91,10 @@ def train(
     overrides = dict(parse_override(argument) for argument in arguments if is_override(argument))
     if init_from is not None:
         overrides["training.init_from"] = str(init_from)
+    if mix:
+        overrides["data.mix"] = [str(path) for path in mix]
+    if minutes is not None:
+        overrides["training.minutes"] = minutes
     overrides |= {f"data.{side}": code for side, code in (("source", source), ("target", target)) if code}
     files = [argument for argument in arguments if not is_override(argument)]
     if find_rate:
@@ -117,7 +124,7 @@ def train(
 @contextmanager
 def print_resume_command_on_interrupt(command: str) -> Iterator[None]:
     """On Ctrl-C or SIGTERM print how to resume, and exit with 128 plus the signal number."""
-    from regard.training.trainer import Interrupted
+    from regard.training.stop_signals import Interrupted
 
     try:
         yield

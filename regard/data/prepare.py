@@ -23,7 +23,7 @@ from regard.console import make_progress_bar
 from regard.data.dataset import DatasetPart, ParallelDataset, RaggedArray, RaggedArrayWriter
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Link, Pair
-from regard.data.split import CorpusSplit, DataSettings, TrainingCorpus, cache_data, list_corpora
+from regard.data.split import CorpusSplit, DataSettings, TrainingCorpus, cache_data, compute_weights, list_corpora
 from regard.errors import UserError
 from regard.paths import CACHE_MANIFEST, compute_sha256
 from regard.tokenizers.sentence_splitter import find_sentencex_version, split_sentences
@@ -217,7 +217,8 @@ def prepare_training_pairs(
             f"no pair is left to train on: {left_out['empty']} have an empty side, "
             f"{left_out['too long']} are longer than data.max_length={data.max_length}"
         )
-    parts = [DatasetPart(count, corpus.weight) for count, corpus in zip(summary["pairs"], corpora, strict=True)]
+    weights = compute_weights(corpora, summary["pairs"], data.mix_fraction)
+    parts = [DatasetPart(count, weight) for count, weight in zip(summary["pairs"], weights, strict=True)]
     if not sum(part.num_examples * part.weight for part in parts):
         raise UserError(f"no pair is left to train on: data.weights={[part.weight for part in parts]} leave out all")
     arrays = ("source", "target") if links is None else ("source", "target", "links")

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import sentencepiece
 
-from regard.config import Count, NonNegativeInt
+from regard.config import Count, Fraction, NonNegativeInt
 from regard.console import make_progress_bar
 from regard.data.readers.dispatch import (
     find_format_suffix,
@@ -50,6 +50,8 @@ class DataSettings(BaseDataSettings):
 
     weights: tuple[float, ...] | None = None
     tags: tuple[str | None, ...] | None = None
+    mix: tuple[str, ...] | None = None
+    mix_fraction: Fraction = 0.3
     alignments: str | None = None
     source: str | None = None
     target: str | None = None
@@ -79,6 +81,7 @@ class TrainingCorpus(NamedTuple):
     paths: tuple[Path, ...]
     weight: float = 1.0
     tag: str | None = None
+    is_mixed: bool = False  # general text of `data.mix`, which is not held out
 
 
 def list_corpora(settings: DataSettings) -> list[TrainingCorpus]:
@@ -90,7 +93,18 @@ def list_corpora(settings: DataSettings) -> list[TrainingCorpus]:
     for name, values in (("data.weights", weights), ("data.tags", tags)):
         if len(values) != len(groups):
             raise UserError(f"{name} has {len(values)} values for {len(groups)} corpora; give one for each")
-    return [TrainingCorpus(*fields) for fields in zip(groups, weights, tags, strict=True)]
+    mixed = [TrainingCorpus(paths, is_mixed=True) for paths in group_paths([Path(name) for name in settings.mix or ()])]
+    return [TrainingCorpus(*fields) for fields in zip(groups, weights, tags, strict=True)] + mixed
+
+
+def compute_weights(corpora: Sequence[TrainingCorpus], counts: Sequence[int], mix_fraction: float) -> list[float]:
+    """Return how often each corpus is used in an epoch, so that mixed corpora are `mix_fraction` of its pairs."""
+    own, mixed = (
+        sum(count * corpus.weight for corpus, count in zip(corpora, counts, strict=True) if corpus.is_mixed == is_mixed)
+        for is_mixed in (False, True)
+    )
+    factor = mix_fraction / (1 - mix_fraction) * own / mixed if mixed else 1.0
+    return [corpus.weight * (factor if corpus.is_mixed else 1.0) for corpus in corpora]
 
 
 def group_paths(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
@@ -160,7 +174,7 @@ def split_corpora(settings: DataSettings, seed: int) -> CorpusSplit:
     fingerprints = _fingerprint_corpora(corpora)
     key: dict[str, Any] = {"corpora": fingerprints, "languages": settings.languages}
     if not settings.dev:
-        key |= {"dev_pairs": settings.dev_pairs, "seed": seed, "tagged": [corpus.tag is not None for corpus in corpora]}
+        key |= {"dev_pairs": settings.dev_pairs, "seed": seed, "kept": [_is_kept(corpus) for corpus in corpora]}
     entry = cache_data("dev-split", key, lambda folder: _write_split(folder, corpora, settings, seed))
     document = json.loads((entry / "dev-split.json").read_text(encoding="utf-8"))
     if settings.dev:
@@ -194,7 +208,8 @@ def _write_split(folder: Path, training_corpora: Sequence[TrainingCorpus], setti
         raise make_empty_corpus_error(path for corpus in training_corpora for path in corpus.paths)
     counts, dev = list(map(len, hashes)), list[Pair]()
     if not settings.dev:
-        corpora = [corpus for corpus in training_corpora if corpus.tag is None] or training_corpora
+        corpora = [corpus for corpus in training_corpora if not _is_kept(corpus)]
+        corpora = corpora or [corpus for corpus in training_corpora if not corpus.is_mixed]
         candidates = [part for corpus, part in zip(training_corpora, hashes, strict=True) if corpus in corpora]
         dev_hashes = choose_dev_hashes(np.concatenate(candidates), settings.dev_pairs)
         held_out = frozenset(dev_hashes.tolist())
@@ -203,6 +218,11 @@ def _write_split(folder: Path, training_corpora: Sequence[TrainingCorpus], setti
         counts = [int((~np.isin(corpus_hashes, dev_hashes)).sum()) for corpus_hashes in hashes]
     document = {"counts": counts, "dev": dev}
     (folder / "dev-split.json").write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+
+
+def _is_kept(corpus: TrainingCorpus) -> bool:
+    """Return whether no dev set is held out of a corpus if there are others."""
+    return corpus.is_mixed or corpus.tag is not None
 
 
 def hash_source(pair: Pair, seed: int) -> int:

@@ -270,13 +270,13 @@ def parse_override(argument: str) -> tuple[str, Any]:
         return key.strip(), value
 
 
-AUTO_SIZES: dict[float, Recipe] = read_package_yaml("regard.recipes", "_auto_sizes.yaml")
+AUTO_SIZES: dict[str, dict[float, Recipe]] = read_package_yaml("regard.recipes", "_auto_sizes.yaml")
 DEFAULT_PAIRS = 100_000  # if the size of the corpus is unknown
 
 
-def resolve_auto_sizes(recipe: Mapping[str, Any], pairs: int = DEFAULT_PAIRS) -> Recipe:
-    """Return the recipe with each `auto` replaced by a value for a corpus of `pairs` pairs."""
-    sizes = next(sizes for max_pairs, sizes in AUTO_SIZES.items() if pairs < max_pairs)
+def resolve_auto_sizes(recipe: Mapping[str, Any], pairs: int = DEFAULT_PAIRS, table: str = "gpu") -> Recipe:
+    """Return the recipe with each `auto` replaced by the value of a table for a corpus of `pairs` pairs."""
+    sizes = next(sizes for max_pairs, sizes in AUTO_SIZES[table].items() if pairs < max_pairs)
     changes: dict[str, Any] = {}
     for section, values in sizes.items():
         is_auto = [name for name in values if recipe.get(section, {}).get(name) == "auto"]
@@ -296,6 +296,7 @@ class RunConfig:
     recipe: Recipe
     text_settings: type  # dataclasses of the task
     data_settings: type
+    auto_table: str = "gpu"  # of `AUTO_SIZES`
 
     @classmethod
     def from_recipe(
@@ -339,7 +340,7 @@ class RunConfig:
         return dict(self.recipe["model"])
 
     def _parse(self, cls: type[T], section: str) -> T:
-        return parse_settings(cls, resolve_auto_sizes(self.recipe).get(section, {}), section)
+        return parse_settings(cls, self.resolve_auto_sizes().recipe.get(section, {}), section)
 
     def override(self, changes: Mapping[str, Any]) -> RunConfig:
         """Return the config with dotted keys changed."""
@@ -347,7 +348,7 @@ class RunConfig:
 
     def resolve_auto_sizes(self, pairs: int = DEFAULT_PAIRS) -> RunConfig:
         """Return the config with each `auto` replaced by a value for a corpus of `pairs` pairs."""
-        return replace(self, recipe=resolve_auto_sizes(self.recipe, pairs))
+        return replace(self, recipe=resolve_auto_sizes(self.recipe, pairs, self.auto_table))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,6 +364,7 @@ class TrainingSettings:
 
     steps: NonNegativeInt | None = 50_000
     epochs: NonNegativeFloat | None = None
+    minutes: NonNegativeFloat | None = None
     batch_tokens: Count = 4000
     accumulate: Count = 1
     pool: Count = 100
@@ -372,14 +374,14 @@ class TrainingSettings:
     betas: tuple[float, ...] = (0.9, 0.98)
     epsilon: float = 1e-9
     weight_decay: NonNegativeFloat = 0.0
-    schedule: Literal["constant", "inverse-sqrt", "halving", "cosine"] = "inverse-sqrt"
+    schedule: Literal["constant", "inverse-sqrt", "halving", "cosine", "linear"] = "inverse-sqrt"
     warmup: NonNegativeInt = 1000
     halve_after: float = 5.0
     halve_every: NonNegativeFloat = 1.0
     clip: float | None = 1.0
     ema: Fraction = 0.0
     average: Count = 1
-    validate_every: Count = 1000
+    validate_every: Count | None = 1000
     validate_pairs: Count = 500
     best: Literal["score", "loss", "bleu", "chrf"] = "score"
     patience: int | None = 10
@@ -397,19 +399,20 @@ class TrainingSettings:
     init_from: str | None = None
 
     def __post_init__(self) -> None:
-        if self.steps is None and self.epochs is None:
-            raise ValueError("one of steps and epochs must be given, both are null")
+        if self.steps is None and self.epochs is None and self.minutes is None:
+            raise ValueError("one of steps, epochs and minutes must be given, all are null")
         if self.schedule == "cosine" and self.steps is None:
             raise ValueError("the cosine schedule falls to 0 at the last step, so steps must be given, not null")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers, each at least 0 and below 1, not {list(self.betas)}")
         if self.epsilon <= 0:
             raise ValueError(f"epsilon must be above 0, not {self.epsilon}")
-        for name in ("clip", "patience"):
+        for name in ("clip", "patience", "minutes"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0, or null for none, not {getattr(self, name)}")
-        if self.epochs == math.inf:
-            raise ValueError("epochs must be finite, or null for no limit")
+        for name in ("epochs", "minutes"):
+            if getattr(self, name) == math.inf:
+                raise ValueError(f"{name} must be finite, or null for no limit")
         if self.keep < self.average:
             raise ValueError(f"keep must be at least average: average={self.average}, keep={self.keep}")
         if self.schedule == "halving" and self.halve_every == 0:

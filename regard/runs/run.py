@@ -438,9 +438,9 @@ def _find_best_validation(state: Mapping[str, Any], rows: list[dict[str, Any]]) 
 
 
 def is_finished(training: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    """Return whether training has reached a limit of the `training` section: steps, epochs or patience."""
+    """Return whether training has reached a limit of the `training` section: steps, epochs, minutes or patience."""
     if not state:
         return False
-    counts = {"steps": "step", "epochs": "epochs", "patience": "bad_validations"}
+    counts = {"steps": "step", "epochs": "epochs", "minutes": "minutes", "patience": "bad_validations"}
     limits = [(_get_number(training, limit), _get_number(state, count)) for limit, count in counts.items()]
     return any(limit is not None and value is not None and value >= limit for limit, value in limits)

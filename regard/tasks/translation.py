@@ -201,7 +201,9 @@ class TranslationTask(Task):
         config = config if resume else _infer_languages(config)
         data: DataSettings = config.data
         split = split_corpora(data, config.training.seed)
-        config = config if resume else config.resolve_auto_sizes(sum(split.counts))
+        counts = zip(list_corpora(data), split.counts, strict=True)
+        num_pairs = sum(count for corpus, count in counts if not corpus.is_mixed)
+        config = config if resume else config.resolve_auto_sizes(num_pairs)
         settings: TextSettings = config.text
         links = _load_guided_alignments(config, data, split)
         if links is not None and settings.dropout:

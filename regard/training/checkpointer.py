@@ -79,6 +79,7 @@ _JSON_NAMES = {  # names in state.json of the fields that have another name ther
     "micro_batches": "pieces",
 }
 _COUNTS = ("step", "bad_validations", "validated_step", "skipped", "skipped_in_row", "micro_batches")
+_FRACTIONS = ("validation_seconds", "validated_progress")  # absent from older checkpoints
 
 
 @dataclass
@@ -93,7 +94,14 @@ class TrainState:
     skipped: int = 0  # updates skipped because of NaN or inf, in total
     skipped_in_row: int = 0
     micro_batches: int = 1  # per batch, so that it fits into memory
-    seconds: float = 0.0
+    seconds: float = 0.0  # of training so far, validations included
+    validation_seconds: float = 0.0  # of the last validation, with its checkpoint
+    validated_progress: float = 0.0  # fraction of training that had passed at the last validation
+
+    @property
+    def minutes(self) -> float:
+        """Minutes of training so far, with another validation: what `training.minutes` limits."""
+        return (self.seconds + self.validation_seconds) / 60
 
     @property
     def best_validation(self) -> ValidationRecord | None:
@@ -121,6 +129,7 @@ class TrainState:
                 data_position=SamplerPosition(**state["place"]),
                 best_validations=[ValidationRecord.from_json(best) for best in state["ranked"]],
                 **{name: state[_JSON_NAMES.get(name, name)] for name in (*_COUNTS, "seconds")},
+                **{name: state.get(name, 0.0) for name in _FRACTIONS},
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"{' '.join(str(error).split())} is not as expected") from error
@@ -129,7 +138,8 @@ class TrainState:
         for count in (*counts, *train_state.data_position, *(record.step for record in best)):
             if type(count) is not int or count < 0:
                 raise ValueError(f"{count!r} is not a count of updates, batches or validations")
-        for number in (train_state.seconds, *(number for record in best for number in (record.loss, record.score))):
+        numbers = [getattr(train_state, name) for name in ("seconds", *_FRACTIONS)]
+        for number in (*numbers, *(number for record in best for number in (record.loss, record.score))):
             if type(number) not in (int, float):
                 raise ValueError(f"{number!r} is not a number")
         return train_state
@@ -159,6 +169,7 @@ class Checkpointer:
                 state = {
                     **train_state.to_json(),  # 4.
                     "epochs": self.sampler.compute_epochs(train_state.data_position),
+                    "minutes": train_state.minutes,
                     "data": self.dataset.fingerprint,
                     "scaler": self.scaler.state_dict(),  # 5.
                     "interim": interim,  # 6., with "data" and "processes"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import platform
 import sys
 import time
 import warnings
@@ -206,10 +207,10 @@ def build_autocast(settings: TrainingSettings, device: torch.device) -> Abstract
     """Return the autocast context of the settings; `auto` is bf16 on a GPU that supports it, else fp32.
 
     A GPU before Ampere (V100, T4, RTX 20) only emulates bf16, which is slower than fp32. `mixed` is like `auto` on a
-    GPU; on a CPU, matrix products use fp16 kernels where they are faster.
+    GPU; on an ARM CPU, matrix products use fp16 kernels where they are faster.
     """
     supports_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    if settings.precision == "mixed" and device.type == "cpu":
+    if settings.precision == "mixed" and device.type == "cpu" and platform.machine().lower() in ("aarch64", "arm64"):
         return use_fp16_gemm()
     if settings.precision == "fp16":
         return torch.autocast(device.type, dtype=torch.float16)

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from regard.console import log_message
 from regard.errors import UserError
 from regard.paths import format_json, write_atomically
+from regard.recipes.recipe import TrainingSettings
 from regard.runs import Run
 from regard.tasks.base import ValidationSample
 
@@ -155,13 +156,56 @@ class EtaEstimator:
         """Return whether the last log line is too long ago."""
         return self.clock() - self.last_log_time >= _MAX_SECONDS_BETWEEN_LOGS
 
-    def format_remaining_time(self, step: int, last_step: int | None) -> str:
-        """Return the estimated time left as text, empty if the last step is unknown; counts as a log line."""
+    def format_remaining_time(self, step: int, last_step: int | None, is_limit: bool = False) -> str:
+        """Return the estimated time left as text, empty if the last step is unknown; counts as a log line.
+
+        `is_limit`: early stopping may end training before the last step.
+        """
         self.last_log_time = self.clock()
         if last_step is None or step <= self.first_step:
             return ""
         seconds = (self.last_log_time - self.start_time) / (step - self.first_step) * max(0, last_step - step)
-        return f"  {format_duration(seconds)} left"
+        return f"  {'at most ' if is_limit else ''}{format_duration(seconds)} left"
+
+
+_VALIDATIONS = 12  # in training, with validate_every=null
+_MAX_SECONDS_BEFORE_SAMPLES = 100.0  # before the first validation, with validate_every=null and limited time
+
+
+def compute_validation_interval(settings: TrainingSettings, validation_seconds: float, is_first: bool) -> float:
+    """Return the fraction of training between two validations, with validate_every=null.
+
+    If time is limited, the first validation comes early, and validations take at most a tenth of the time.
+    """
+    interval = 1 / _VALIDATIONS
+    if settings.minutes is None:
+        return interval
+    total = 60 * settings.minutes
+    interval = max(interval, 10 * validation_seconds / total)
+    return min(interval, _MAX_SECONDS_BEFORE_SAMPLES / total) if is_first else interval
+
+
+_LONG_SECONDS = 3600.0  # of training on a CPU, for the advice to limit it
+
+
+def format_estimate(
+    seconds: float, memory_mb: float, last_step: int | None, settings: TrainingSettings, is_cpu: bool
+) -> str:
+    """Return as text how long training takes with `seconds` for an update, and how much memory."""
+    memory = "" if math.isnan(memory_mb) else f" and {memory_mb:,.0f} MB"
+    text = f"an update takes about {seconds:.2g} s{memory}"
+    limit = "" if settings.patience is None else "at most "
+    if settings.minutes is not None:
+        return f"{text}: about {60 * settings.minutes / max(1e-9, seconds):,.0f} fit into {settings.minutes:g} min"
+    if last_step is None:
+        return text
+    text = f"{text}: {last_step:,} take {limit}{format_duration(last_step * seconds)}"
+    if not is_cpu or last_step * seconds < _LONG_SECONDS:
+        return text
+    return (
+        f"{text}. --minutes 30 (training.minutes=30) ends with the best model after this time; a smaller model "
+        "(model.size, model.layers) is faster"
+    )
 
 
 def format_duration(seconds: float) -> str:

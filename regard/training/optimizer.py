@@ -2,8 +2,8 @@
 
 Gradients are accumulated over batches and ranks, with smaller micro-batches after an out-of-memory error.
 
-A schedule (constant, inverse-sqrt, halving, cosine; with linear warm-up) is a pure function of step and epoch, so there
-is no state to save.
+A schedule (constant, inverse-sqrt, halving, cosine, linear; with linear warm-up) is a pure function of step, epoch and
+the fraction of training that has passed, so there is no state to save.
 """
 
 from __future__ import annotations
@@ -18,8 +18,14 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from regard.console import log_message
-from regard.data.dataset import Batch
-from regard.data.loader import is_out_of_memory, mix_seeds
+from regard.data.dataset import Batch, TrainingDataset
+from regard.data.loader import (
+    SamplerPosition,
+    TokenBatchSampler,
+    is_out_of_memory,
+    iterate_batch_requests,
+    mix_seeds,
+)
 from regard.errors import UserError
 from regard.recipes.recipe import TrainingSettings
 from regard.training.distributed import (
@@ -50,43 +56,60 @@ def build_optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim
     return makers[settings.optimizer]()
 
 
-def _inverse_sqrt(settings: TrainingSettings, step: int, epoch: float) -> float:
+def _inverse_sqrt(settings: TrainingSettings, step: int, epoch: float, progress: float) -> float:
     """Return √(warmup / step) after the warm-up: Vaswani 2017, eq. 3, with the peak as the learning rate."""
     return math.sqrt(max(1, settings.warmup) / max(step, settings.warmup, 1))
 
 
-def _halving(settings: TrainingSettings, step: int, epoch: float) -> float:
+def _halving(settings: TrainingSettings, step: int, epoch: float, progress: float) -> float:
     """Return ½ from `halve_after` epochs on, halved again every `halve_every` epochs (Sutskever 2014, Luong 2015)."""
     if epoch < settings.halve_after:
         return 1.0
     return float(0.5 ** (1 + math.floor((epoch - settings.halve_after) / settings.halve_every)))
 
 
-def _cosine(settings: TrainingSettings, step: int, epoch: float) -> float:
+def _cosine(settings: TrainingSettings, step: int, epoch: float, progress: float) -> float:
     """Return half a cosine from the end of the warm-up down to 0 at the last step, which therefore changes no weight.
 
     It stays as it is: a cosine that ends above 0 would change the rates of runs that are resumed.
     """
     assert settings.steps is not None
-    progress = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
-    return 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
+    after_warmup = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
+    return 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, after_warmup))))
 
 
-_SCHEDULES: dict[str, Callable[[TrainingSettings, int, float], float]] = {
-    "constant": lambda settings, step, epoch: 1.0,
+def _linear(settings: TrainingSettings, step: int, epoch: float, progress: float) -> float:
+    """Return the fraction of training that is left."""
+    return 1.0 - progress
+
+
+_SCHEDULES: dict[str, Callable[[TrainingSettings, int, float, float], float]] = {
+    "constant": lambda settings, step, epoch, progress: 1.0,
     "inverse-sqrt": _inverse_sqrt,
     "halving": _halving,
     "cosine": _cosine,
+    "linear": _linear,
 }
+MAX_SECONDS_FOR_CACHES = 5.0  # longer first passes of an update are not repeated to measure the time
+MAX_WARMUP = 0.1  # fraction of training that the warm-up may take with the linear schedule
 
 
-def compute_learning_rate(settings: TrainingSettings, step: int, epoch: float) -> float:
+def compute_progress(settings: TrainingSettings, step: int, epoch: float, seconds: float) -> float:
+    """Return the fraction of training that has passed, by the nearest of its limits."""
+    minutes = settings.minutes
+    limits = (step, settings.steps), (epoch, settings.epochs), (seconds, None if minutes is None else 60 * minutes)
+    return min(1.0, max((value / limit if limit else 1.0 for value, limit in limits if limit is not None), default=0.0))
+
+
+def compute_learning_rate(settings: TrainingSettings, step: int, epoch: float, progress: float = 0.0) -> float:
     """Return the learning rate of update `step`, counted from 1, at a fractional epoch.
 
-    It rises linearly in the warm-up.
+    It rises linearly in the warm-up. The linear schedule falls by `progress`, the fraction of training that has passed.
     """
     warmup_factor = min(1.0, step / settings.warmup) if settings.warmup else 1.0
-    return settings.learning_rate * warmup_factor * _SCHEDULES[settings.schedule](settings, step, epoch)
+    if settings.schedule == "linear":
+        warmup_factor = max(warmup_factor, min(1.0, progress / MAX_WARMUP))
+    return settings.learning_rate * warmup_factor * _SCHEDULES[settings.schedule](settings, step, epoch, progress)
 
 
 class ExponentialMovingAverage:
@@ -209,6 +232,25 @@ class GradientAccumulator:
             # DDP and FSDP average over ranks, but the sum is needed.
             self.scaler.scale(loss * self.distributed.world_size).backward()  # type: ignore[no-untyped-call]
         return loss.detach().float()
+
+    def time_update(self, dataset: TrainingDataset, sampler: TokenBatchSampler, clock: Callable[[], float]) -> float:
+        """Return the seconds that the gradient of the first update takes; the model stays unchanged.
+
+        The second pass counts, because the first one fills caches, unless that takes long.
+        """
+        accumulate, rank, world_size = self.settings.accumulate, self.distributed.rank, self.distributed.world_size
+        request = next(iterate_batch_requests(sampler, SamplerPosition(), accumulate, rank, world_size))
+        batches = [dataset.make_batch(rows, seed) for rows, seed in zip(request.rows, request.seeds, strict=True)]
+        buffers = [buffer.clone() for buffer in self.model_with_loss.buffers()]
+        for _ in range(2):
+            start = clock()
+            loss, _ = self.accumulate(batches, 1, 1)
+            loss.item()  # waits for a GPU
+            if (seconds := clock() - start) > MAX_SECONDS_FOR_CACHES:
+                break
+        for buffer, before in zip(self.model_with_loss.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+        return seconds
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Run the optimizer; raise UserError if its state does not fit into memory."""

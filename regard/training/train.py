@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,7 +74,7 @@ def train(
     run = Run(Path(out))
     with open_pipe_copies(run.folder / "data") as stdin_copies:
         # 1. Configuration: recipe, overrides and files.
-        overrides = {**overrides, **_make_data_overrides(data, dev, stdin_copies)}
+        overrides = {**overrides, **_make_data_overrides(data, dev, overrides.get("data.mix"), stdin_copies)}
         if was_restarted() and run.list_steps() and not resume:
             _check_same_command(run, overrides)
             resume, overrides = True, {}
@@ -83,9 +84,11 @@ def train(
         settings = config.training
         # 2. Device and process group. No device is an error before anything is written.
         device = choose_device(settings.device)
+        config = _choose_auto_table(config, device)
         with init_distributed(settings.device) as distributed:
-            # 3. Data and vocabularies.
+            # 3. Data and vocabularies; sizes for the corpus and the device.
             prepared = get_task(config.recipe).prepare(run, config, resume)
+            _log_sizes(config, prepared.config)
             # 4. CPU threads, which a run keeps: sums depend on them in the last bit.
             threads = choose_resumed_threads(settings.threads) if resume else settings.threads
             if threads is None and not resume and device.type == "cpu":
@@ -143,17 +146,20 @@ def run_lr_range_test(
     """Run a learning rate range test on a model and data; return rates and losses. Nothing is saved."""
     with TemporaryDirectory() as folder, open_pipe_copies(Path(folder) / "data") as copies:
         run = Run(Path(folder) / "run")
-        config = build_new_config(run, recipe, {**overrides, **_make_data_overrides(data, dev, copies)})
+        config = build_new_config(run, recipe, {**overrides, **_make_data_overrides(data, dev, None, copies)})
         check_config(config)
+        config = _choose_auto_table(config, choose_device(config.training.device))
         prepared = get_task(config.recipe).prepare(run, config, False)
         with limit_threads(config.training.threads):
             return sweep_learning_rates(_build_trainer(prepared, SINGLE_PROCESS))
 
 
-def _make_data_overrides(data: Paths | None, dev: Paths | None, stdin_copies: PipeCopies) -> dict[str, list[str]]:
+def _make_data_overrides(
+    data: Paths | None, dev: Paths | None, mix: Paths | None, stdin_copies: PipeCopies
+) -> dict[str, list[str]]:
     """Return the overrides that name the corpus files, as far as they are given."""
     overrides = {}
-    for key, names in (("data.train", data), ("data.dev", dev)):
+    for key, names in (("data.train", data), ("data.dev", dev), ("data.mix", mix)):
         if names is not None:
             paths = [Path(path) for path in ([names] if isinstance(names, str | Path) else names)]
             for path in paths:
@@ -179,14 +185,46 @@ def check_config(config: RunConfig) -> None:
     build_on_meta(config.recipe, 8, 8)
 
 
+def _choose_auto_table(config: RunConfig, device: torch.device) -> RunConfig:
+    """Return the config with the table that the values for `auto` are taken from."""
+    return replace(config, auto_table="cpu") if device.type == "cpu" and config.auto_table == "gpu" else config
+
+
+def _log_sizes(config: RunConfig, resolved: RunConfig) -> None:
+    """Log the values for a CPU that replaced `auto`, or those for fine-tuning."""
+    if config.auto_table == "gpu":
+        return
+    is_finetuning = config.auto_table == "finetuning"
+    sizes = []
+    for section in ("model", "text", "training"):
+        for key, value in config.recipe[section].items():
+            chosen = resolved.recipe[section][key]
+            is_listed = is_finetuning and section == "training" and key in _FINETUNING and chosen is not None
+            if is_listed or value == "auto" != chosen:
+                sizes.append(f"{section}.{key}={chosen}")
+    if sizes:
+        purpose = "values for fine-tuning" if is_finetuning else "sizes for a CPU"
+        log_message(f"{purpose}, which you can override: {' '.join(sizes)}")
+
+
+_TIME_LIMIT: dict[str, Any] = {  # overrides of --minutes
+    "training.steps": None,
+    "training.epochs": None,
+    "training.schedule": "linear",
+    "training.validate_every": None,
+}
+
+
 def build_new_config(run: Run, recipe: RecipeSource, overrides: Mapping[str, Any]) -> RunConfig:
     """Return the config of a new run; raise UserError if the folder already holds one."""
     _check_no_run_exists(run)
     if run.folder.exists() and not run.folder.is_dir():
         raise UserError(f"{run.folder} is a file; choose another --out")
+    if overrides.get("training.minutes") is not None:
+        overrides = {**_TIME_LIMIT, **overrides}
     parent = overrides.get("training.init_from")
     if recipe is None and parent:
-        config = _make_config_of_parent(Run(Path(parent)))
+        config = _make_config_of_parent(Run(Path(parent)), overrides.get("training.device", "auto"))
     else:
         config = make_config(recipe if isinstance(recipe, Mapping) else read_recipe(recipe or "default"))
     parent = parent or config.recipe["training"]["init_from"]
@@ -206,21 +244,41 @@ def _check_same_command(run: Run, overrides: Mapping[str, Any]) -> None:
     config = run.read_config()
     for key, value in overrides.items():
         section, _, name = key.partition(".")
-        requested = _make_absolute(value) if key in ("data.train", "data.dev") else value
+        requested = _make_absolute(value) if key in ("data.train", "data.dev", "data.mix") else value
         if config.get(section, {}).get(name) != requested:
             raise UserError(
                 f"{run.folder} already holds a run, which was started with another {key}; choose another --out"
             )
 
 
-def _make_config_of_parent(parent: Run) -> RunConfig:
-    """Return a run's config as that of a new run, without its data."""
+_FINETUNING: dict[str, Any] = {  # keys of `training` that differ from those of the parent run, without a recipe
+    "learning_rate": None,  # a tenth of the parent's peak
+    "schedule": "linear",
+    "warmup": 100,  # at most a tenth of training
+    "steps": None,
+    "epochs": "auto",
+    "minutes": None,
+    "validate_every": None,
+    "patience": 4,
+}
+_FINETUNING_RATE = 0.1
+_MAX_CPU_BATCH = 2000  # tokens: logits of a vocabulary of 60,000 take 0.5 GB
+
+
+def _make_config_of_parent(parent: Run, device: str) -> RunConfig:
+    """Return a run's config as that of a new run, without its data, and with training settings for fine-tuning."""
     recipe = parent.read_config()
-    reset_keys = ["train", "dev", "weights", "tags", "alignments", "longest", "sentences"]
+    reset_keys = ["train", "dev", "weights", "tags", "mix", "alignments", "longest", "sentences"]
     if recipe["data"].get("longest") is None:  # an older run stored the length of its data in max_length
         reset_keys.append("max_length")
     data = {name: value for name, value in recipe["data"].items() if name not in reset_keys}
-    return make_config({**recipe, "data": data, "training": {**recipe["training"], "threads": None}})
+    training = {**recipe["training"], **_FINETUNING, "threads": None}
+    training["learning_rate"] = recipe["training"]["learning_rate"]
+    if not recipe["training"].get("init_from"):  # else its learning rate is that of fine-tuning already
+        training["learning_rate"] *= _FINETUNING_RATE
+    if choose_device(device).type == "cpu":
+        training["batch_tokens"] = min(training["batch_tokens"], _MAX_CPU_BATCH)
+    return replace(make_config({**recipe, "data": data, "training": training}), auto_table="finetuning")
 
 
 def _build_finetuning_config(config: RunConfig, parent: Run, overrides: Mapping[str, Any]) -> RunConfig:
@@ -234,6 +292,7 @@ def _build_finetuning_config(config: RunConfig, parent: Run, overrides: Mapping[
         )
     text = parent_recipe["text"] | {name: recipe["text"][name] for name in ("dropout",) if name in recipe["text"]}
     merged = make_config({**recipe, "model": parent_recipe["model"], "text": text}).override(overrides)
+    merged = replace(merged, auto_table=config.auto_table)
     fits = _compute_weight_shapes(merged.recipe) == _compute_weight_shapes(parent_recipe)
     for section in ("text", "model"):
         for name, value in parent_recipe[section].items():
@@ -267,10 +326,10 @@ def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str,
     if not run.list_steps():
         raise UserError(f"{run.folder} has no checkpoint yet; start it again without --resume")
     steps, schedule = (config.recipe["training"][name] for name in ("steps", "schedule"))
-    if overrides.get("training.steps", steps) != steps and schedule == "cosine":
+    if overrides.get("training.steps", steps) != steps and schedule in ("cosine", "linear"):
         raise UserError(
-            "training.steps cannot change when you resume a run with the cosine schedule: its learning rate depends "
-            "on them"
+            f"training.steps cannot change when you resume a run with the {schedule} schedule: its learning rate "
+            "depends on them"
         )
     return config.override(overrides)
 
@@ -278,7 +337,7 @@ def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str,
 def make_paths_absolute(config: RunConfig) -> RunConfig:
     """Return the config with absolute paths, so that the run can be resumed from any folder."""
     changes: dict[str, Any] = {}
-    for key in ("data.train", "data.dev", "data.alignments", "training.init_from"):
+    for key in ("data.train", "data.dev", "data.mix", "data.alignments", "training.init_from"):
         section, name = key.split(".")
         if path := config.recipe[section].get(name):
             changes[key] = str(Path(path).absolute()) if isinstance(path, str) else _make_absolute(path)
@@ -303,7 +362,7 @@ class LearningRatePoint(NamedTuple):
 
 def sweep_learning_rates(trainer: Trainer, updates: int = _NUM_UPDATES) -> list[LearningRatePoint]:
     """Train for `updates` updates with exponentially rising rates; stop early if the loss diverges."""
-    trainer.schedule = lambda step, epoch: MIN_RATE * (MAX_RATE / MIN_RATE) ** ((step - 1) / max(1, updates - 1))
+    trainer.schedule = lambda step, *_: MIN_RATE * (MAX_RATE / MIN_RATE) ** ((step - 1) / max(1, updates - 1))
     points: list[LearningRatePoint] = []
     mean = 0.0
     with (

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType
 
 import torch
 from torch import Tensor
@@ -40,19 +38,30 @@ from regard.training.distributed import (
     ModelWithLoss,
     apply_fsdp,
     describe_arithmetic,
-    is_distributed,
     measure_peak_memory_mb,
     preserve_generators,
 )
-from regard.training.metrics import EtaEstimator, MetricsWriter, Throughput, format_metrics, format_update_metrics
+from regard.training.metrics import (
+    EtaEstimator,
+    MetricsWriter,
+    Throughput,
+    compute_validation_interval,
+    format_duration,
+    format_estimate,
+    format_metrics,
+    format_update_metrics,
+)
 from regard.training.optimizer import (
     ExponentialMovingAverage,
     GradientAccumulator,
     build_optimizer,
     compute_learning_rate,
+    compute_progress,
 )
+from regard.training.stop_signals import Interrupted, StopSignals
 
 ZERO_BLEU_STEP = 1000  # the first validation from this step on reports a BLEU of 0
+MIN_ESTIMATED_STEPS = 200  # shorter trainings begin without an estimate
 
 
 @dataclass(eq=False, repr=False)
@@ -68,6 +77,7 @@ class Trainer:
     data_settings: BaseDataSettings = field(default_factory=BaseDataSettings)
     distributed: DistributedContext = SINGLE_PROCESS
     on_best: OnBestCallback | None = None
+    clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         model, dataset, settings, run = self.model, self.dataset, self.settings, self.run
@@ -79,7 +89,7 @@ class Trainer:
         if sharded:
             apply_fsdp(model_with_loss, distributed, device)
         self.optimizer = build_optimizer(model, settings)
-        self.schedule: Callable[[int, float], float] = partial(compute_learning_rate, settings)
+        self.schedule: Callable[[int, float, float], float] = partial(compute_learning_rate, settings)
         self.ema = ExponentialMovingAverage(model, settings.ema)
         self.train_state = TrainState()
         self.sampler = TokenBatchSampler(
@@ -87,7 +97,7 @@ class Trainer:
         )
         self.stop_signals = StopSignals()
         self.throughput = Throughput()
-        self.eta = EtaEstimator()
+        self.eta = EtaEstimator(self.clock)
         self.accumulator = GradientAccumulator(model_with_loss, settings, device, distributed)
         scaler, arithmetic = self.accumulator.scaler, describe_arithmetic(settings, device)
         self.checkpointer = Checkpointer(
@@ -114,13 +124,14 @@ class Trainer:
             make_progress_bar() as progress,
         ):
             self._start()
-            start = self.train_state.step
-            task = progress.add_task("training", total=self.estimate_last_step(), completed=start, note="")
+            total, completed = self._measure_bar()
+            name = "training, may stop early" if self.settings.patience else "training"
+            task = progress.add_task(name, total=total, completed=completed, note="")
             while not self.has_finished():
                 # 1. Update the weights.
                 step_metrics, stop_signal = self.train_step(self.read_batches(batches))
                 note = f"loss {step_metrics['loss']:.2f}, {step_metrics['tokens_per_second'] / 1000:.1f}k tokens/s"
-                progress.update(task, completed=self.train_state.step, note=note)
+                progress.update(task, completed=self._measure_bar()[1], note=note)
                 # 2. Log, validate and save, as far as they are due.
                 self.log_validate_and_save(step_metrics)
                 # 3. Stop on a signal.
@@ -138,13 +149,15 @@ class Trainer:
         """Open the metrics, and repeat what an interruption has prevented: a validation, or `on_best`."""
         state = self.train_state
         self.metrics.open_after(state.step, state.validated_step)
-        self.start_time = time.monotonic() - state.seconds
+        self.start_time = self.clock() - state.seconds
         self.throughput.reset()
         self.eta.start(state.step)
         if self.has_finished():
             log_message(f"{self.run.folder} has already finished, at step {state.step}")
         else:
             self._warn_about_limits()
+            if not state.step:
+                self._log_estimate()
             is_initialized = bool(self.settings.init_from) and not state.step and state.best_validation is None
             if is_initialized or self._is_validation_due():  # the initial model may stay the best one
                 self.validate_and_record()
@@ -180,7 +193,7 @@ class Trainer:
         state, batches, step = self.train_state, update_batches.batches, self.train_state.step + 1
         # 1. Learning rate, a function of step and epoch.
         epoch = self.sampler.compute_epochs(state.data_position)
-        rate = self.schedule(step, epoch)
+        rate = self.schedule(step, epoch, self.compute_progress(step))
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         # 2. Forward and backward passes of all micro-batches; gradients are summed over batches and ranks.
@@ -188,11 +201,11 @@ class Trainer:
         # 3. Clip the gradient norm.
         norm_tensor = self.accumulator.clip_norm(self.optimizer)
         local_loss, norm = torch.stack([loss_tensor, norm_tensor.to(loss_tensor.dtype)]).tolist()  # the only host sync
-        # 4. Sum losses, tokens and received signals over ranks. The loss is per token, like the dev loss.
+        # 4. Sum losses, tokens and received signals over ranks, with the time of rank 0. Losses are per token.
         signal_flags = [float(self.stop_signals.received_signal == number) for number in STOP_SIGNALS]
         counts = [sum(batch.num_targets for batch in batches), sum(batch.num_tokens for batch in batches)]
-        summed_loss, targets, tokens, *signal_counts = self.distributed.all_reduce_sum(
-            [local_loss, *counts, *signal_flags]
+        summed_loss, targets, tokens, state.seconds, *signal_counts = self.distributed.all_reduce_sum(
+            [local_loss, *counts, self._measure_seconds(), *signal_flags]
         )
         loss = summed_loss / max(1.0, targets)
         # 5. Update the weights and their moving average, unless there is NaN or inf.
@@ -247,8 +260,11 @@ class Trainer:
             self.throughput.reset()
         if not is_terminal() and (is_log_step or self.eta.is_log_due()):
             last = self.estimate_last_step()
-            remaining = self.eta.format_remaining_time(step, last)
-            log_message(f"step {step}/{last or '?'}  {format_update_metrics(step_metrics)}{remaining}")
+            remaining = self.eta.format_remaining_time(step, last, settings.patience is not None)
+            if settings.minutes is not None:
+                remaining = f"  {format_duration(60 * settings.minutes - self.train_state.seconds)} left"
+            total = "" if last is None else f"/{last}"
+            log_message(f"step {step}{total}  {format_update_metrics(step_metrics)}{remaining}")
         if self.train_state.skipped_in_row:  # the run may be diverging: do not replace good checkpoints
             return
         if self._is_validation_due() or self.has_finished():
@@ -259,8 +275,40 @@ class Trainer:
             self.save()
 
     def _is_validation_due(self) -> bool:
-        every, state = self.settings.validate_every, self.train_state
-        return state.step // every > state.validated_step // every
+        """Return whether to validate: by steps, or by the fraction of training that has passed."""
+        state = self.train_state
+        if (every := self.settings.validate_every) is not None:
+            return state.step // every > state.validated_step // every
+        interval = compute_validation_interval(self.settings, state.validation_seconds, state.best_validation is None)
+        progress = self.compute_progress(state.step)
+        is_near_end = progress > 1 - interval / 2  # where a validation follows anyway
+        return not is_near_end and progress - state.validated_progress >= interval
+
+    def compute_progress(self, step: int) -> float:
+        """Return the fraction of training that has passed at a step; the last validation is part of the time."""
+        state, minutes = self.train_state, self.settings.minutes
+        seconds = state.seconds / max(1e-9, 1 - (state.validation_seconds / (60 * minutes) if minutes else 0.0))
+        return compute_progress(self.settings, step, self.sampler.compute_epochs(state.data_position), seconds)
+
+    def _measure_seconds(self) -> float:
+        """Return the seconds so far; 0 on other ranks than 0, so that the sum over ranks is that of rank 0."""
+        return self.clock() - self.start_time if self.distributed.is_rank0 else 0.0
+
+    def _measure_bar(self) -> tuple[int | None, int]:
+        """Return the total and the completed part of training, for the progress bar: seconds or updates."""
+        if self.settings.minutes is not None:
+            return round(60 * self.settings.minutes), round(self.train_state.seconds)
+        return self.estimate_last_step(), self.train_state.step
+
+    def _log_estimate(self) -> None:
+        """Log how much time and memory training takes, by the forward and backward passes of one update."""
+        settings, last = self.settings, self.estimate_last_step()
+        if (last or 0) < MIN_ESTIMATED_STEPS and not (settings.minutes or settings.init_from):
+            return
+        seconds = self.accumulator.time_update(self.dataset, self.sampler, self.clock)
+        moments_mb = 8e-6 * sum(weight.numel() for weight in self.accumulator.weights)  # of the optimizer
+        memory_mb = measure_peak_memory_mb(self.device) + moments_mb
+        log_message(format_estimate(seconds, memory_mb, last, settings, self.device.type == "cpu"))
 
     def _warn_about_limits(self) -> None:
         """Warn if training.epochs ends before training.steps, or training before the end of the warm-up."""
@@ -284,11 +332,11 @@ class Trainer:
         return min(limits) if limits else None
 
     def has_finished(self) -> bool:
-        """Return whether the limit of steps or epochs is reached, or the patience of early stopping."""
+        """Return whether the limit of steps, epochs or minutes is reached, or the patience of early stopping."""
         train_state = self.train_state
         epochs = None if self.settings.epochs is None else self.sampler.compute_epochs(train_state.data_position)
-        state = {"step": train_state.step, "epochs": epochs, "bad_validations": train_state.bad_validations}
-        return is_finished(vars(self.settings), state)
+        counts = {"step": train_state.step, "bad_validations": train_state.bad_validations}
+        return is_finished(vars(self.settings), {**counts, "epochs": epochs, "minutes": train_state.minutes})
 
     def validate_and_record(self) -> None:
         """Validate, update the list of the best validations, and write metrics and samples."""
@@ -299,6 +347,7 @@ class Trainer:
             validation, record, num_better = self.run_validation(weights)
         previous_step = train_state.validated_step
         train_state.add_validation(record, num_better, self.settings.keep_best)
+        train_state.validated_progress = self.compute_progress(train_state.step)
         self.is_checkpoint_stale = True
         if validation is not None:
             step, metrics = train_state.step, validation.metrics
@@ -337,7 +386,11 @@ class Trainer:
                 num_better = sum(record.compare(best, by_loss) < min_gain for best in self.train_state.best_validations)
                 if num_better == 0 and self.on_best is not None:
                     self.on_best(self.validation_model, self.device)
-        loss, score, better = self.distributed.broadcast_from_rank0([record.loss, record.score, num_better])
+        loss, score, better, seconds = self.distributed.broadcast_from_rank0(
+            [record.loss, record.score, num_better, self._measure_seconds()]
+        )
+        self.train_state.validation_seconds = seconds - self.train_state.seconds
+        self.train_state.seconds = seconds
         return validation, replace(record, loss=loss, score=score), int(better)
 
     @contextmanager
@@ -375,7 +428,6 @@ class Trainer:
         train_state = self.train_state
         if self.is_checkpoint_stale or self.last_saved_step != train_state.step:
             self.is_checkpoint_stale, self.last_saved_step = False, train_state.step
-            train_state.seconds = time.monotonic() - self.start_time
             self.checkpointer.save(train_state, interim)
         if prune:
             self.checkpointer.remove_old_checkpoints(train_state)
@@ -396,54 +448,3 @@ class Trainer:
         )
         if weights is not None and num_better == 0:
             self.checkpointer.save_average(steps, weights, record)
-
-
-_SIGHUP = getattr(signal, "SIGHUP", None)
-
-
-class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
-    """Training was stopped by a signal (Ctrl-C, SIGTERM, SIGHUP) and has saved a checkpoint.
-
-    Step None: several runs.
-    """
-
-    def __init__(self, step: int | None, signal_number: int) -> None:
-        super().__init__(step, signal_number)  # all arguments, so that it can be pickled
-        self.step = step
-        self.signal_number = signal_number
-
-    def __str__(self) -> str:
-        return "stopped" if self.step is None else f"stopped at step {self.step}, checkpoint saved"
-
-
-class StopSignals:
-    """Records signals of `STOP_SIGNALS`, so that training stops after the current update.
-
-    A second Ctrl-C stops at once.
-
-    Only a user repeats Ctrl-C deliberately. Supervisors repeat signals, and torchrun forwards signals that its
-    processes may have received themselves.
-    """
-
-    def __init__(self) -> None:
-        self.received_signal = 0  # number of the first signal; 0: none
-
-    def _handle_signal(self, signal_number: int, frame: FrameType | None) -> None:
-        if self.received_signal and signal_number == signal.SIGINT and not is_distributed():
-            raise KeyboardInterrupt
-        self.received_signal = self.received_signal or signal_number
-
-    @contextmanager
-    def install_handlers(self) -> Iterator[None]:
-        """Install the handler, and restore the previous ones on exit; an ignored SIGHUP (nohup) stays ignored."""
-        handled = [number for number in STOP_SIGNALS if number != _SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
-        try:
-            previous_handlers = {number: signal.signal(number, self._handle_signal) for number in handled}
-        except ValueError:  # not the main thread, where Python allows no handlers
-            yield
-            return
-        try:
-            yield
-        finally:
-            for number, handler in previous_handlers.items():
-                signal.signal(number, handler)

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -882,6 +882,19 @@ def check_data_weights(factory: TrainerFactory) -> None:
             assert times[300:].sum() == second
 
 
+def check_data_mix(factory: TrainerFactory) -> None:
+    first, second = corpus_files(factory.corpus, "train"), corpus_files(factory.corpus, "test")
+    general = {"data.mix": [str(path) for path in second], "data.weights": [2]}
+    for value in (0.25, 0.6):
+        trainer = factory.build({**general, "data.mix_fraction": value}, first)
+        sources = {pair.source for pair in trainer.validate.pairs}
+        assert sources <= set(factory.read_lines("train", "en")), "no dev set is held out of general text"
+        own = trainer.dataset.parts[0].num_examples
+        rows = trainer.sampler.epoch_rows(0)
+        assert np.mean(rows >= own) == pytest.approx(value, abs=0.01)
+    assert len(factory.build({}, first).dataset.parts) == 1
+
+
 def check_data_tags(factory: TrainerFactory) -> None:
     dev = {"data.dev": [str(path) for path in corpus_files(factory.corpus, "dev")]}
     for value in (None, [None, "bt"], ["web", "bt"]):
@@ -1031,6 +1044,16 @@ def check_training_epochs(factory: TrainerFactory) -> None:
         assert all(epoch < value for epoch in begun), "training ends at the limit"
 
 
+def check_training_minutes(factory: TrainerFactory) -> None:
+    updates = []
+    for value in (1.0, 5.0):
+        trainer = factory.make(steps=None, minutes=value, validate_every=99)
+        ticks = count(step=5)  # seconds between two readings of the clock
+        trainer.clock = lambda ticks=ticks: float(next(ticks))
+        updates.append(trainer.fit().step)
+    assert 0 < 4 * updates[0] < updates[1] <= 60
+
+
 def check_training_batch_tokens(factory: TrainerFactory) -> None:
     for value in (40, 90):
         order = factory.make_order(batch_tokens=value)
@@ -1164,6 +1187,7 @@ def check_training_schedule(factory: TrainerFactory) -> None:
         "inverse-sqrt": [0.5, *(math.sqrt(2 / step) for step in range(2, 7))],
         "halving": [0.25, 0.5, 0.5, 0.5, 0.5, 0.5],
         "cosine": [0.5, *((1 + math.cos(math.pi * (step - 2) / 4)) / 2 for step in range(2, 7))],
+        "linear": [1 - step / 6 for step in range(1, 7)],
     }
     for value, expected in shares.items():
         found = learning_rates(factory, **common, schedule=value)
@@ -1419,6 +1443,8 @@ TRAINING_CHECKS: dict[str, Callable[[TrainerFactory], None]] = {
     "data.dev": check_data_dev,
     "data.weights": check_data_weights,
     "data.tags": check_data_tags,
+    "data.mix": check_data_mix,
+    "data.mix_fraction": check_data_mix,
     "data.alignments": check_data_alignments,
     "data.source": check_language("source"),
     "data.target": check_language("target"),
@@ -1430,6 +1456,7 @@ TRAINING_CHECKS: dict[str, Callable[[TrainerFactory], None]] = {
     "data.timeout": check_data_timeout,
     "training.steps": check_training_steps,
     "training.epochs": check_training_epochs,
+    "training.minutes": check_training_minutes,
     "training.batch_tokens": check_training_batch_tokens,
     "training.accumulate": check_training_accumulate,
     "training.pool": check_training_pool,

@@ -58,6 +58,15 @@ SIZED_KEYS = (
     "training.learning_rate",
 )
 FALLING_KEYS = ("model.dropout", "training.learning_rate")
+SCHEDULE_KEYS = (
+    "training.steps",
+    "training.warmup",
+    "training.ema",
+    "training.validate_every",
+    "training.validate_pairs",
+    "training.checkpoint_every",
+    "training.patience",
+)
 
 
 def value_at(recipe: dict[str, Any], key: str) -> Any:
@@ -145,25 +154,25 @@ def test_recipe_survives_writing_and_reading(name: str, tmp_path: Path) -> None:
 
 # SHA-256 of the resolved recipes as sorted JSON: a change of a shared section must not change a recipe by accident.
 DIGESTS = {
-    "bahdanau2015": "68bcd319f7a7e471",
-    "cho2014": "f1f6bf71cac69584",
-    "cui2017": "c8bbef819974b994",
-    "default": "36652841c0bfd6b5",
-    "lin2017": "1e1ad18308ed46cf",
-    "luong2015-global": "f388fdf326f09111",
-    "luong2015-local-m": "8ab184d8cb4b969a",
-    "luong2015-local-p": "eccafa42746a68f9",
-    "mino2017": "fb8bb62dd90b081a",
-    "schuster1997": "39c5d69460ba5ac0",
-    "schuster1997-regression": "ea641ae1a4b4458f",
-    "sutskever2014": "aacd647a98ffc392",
-    "vaswani2017-base": "7bf1008242010328",
-    "vaswani2017-big": "f9ab6622123c10e2",
-    "xu2015-hard": "867425250ff145c9",
-    "xu2015-hard-caption": "096cfb15b332fb54",
-    "xu2015-soft": "063cd9adee9cfae6",
-    "xu2015-soft-caption": "f530fbb41a8d3623",
-    "yang2016": "10e122d7f1d6da94",
+    "bahdanau2015": "50c0c9e7c2e73128",
+    "cho2014": "cbd3453645271560",
+    "cui2017": "a42f939b6621e89a",
+    "default": "2aefd967b82c0029",
+    "lin2017": "6a1247982fb051a1",
+    "luong2015-global": "cdd3d7497f371b68",
+    "luong2015-local-m": "ce0f725f54bd8338",
+    "luong2015-local-p": "02b6edd30bffe846",
+    "mino2017": "6dce238345270b9d",
+    "schuster1997": "b8c3a4240b29fa98",
+    "schuster1997-regression": "d521b5fe82e4db01",
+    "sutskever2014": "1048e2abb712d676",
+    "vaswani2017-base": "2b730ffde9e55792",
+    "vaswani2017-big": "7792c08d8f06944e",
+    "xu2015-hard": "65ea6115a470db5b",
+    "xu2015-hard-caption": "cecb30ce8ded1b2a",
+    "xu2015-soft": "eb651788661151c1",
+    "xu2015-soft-caption": "d278619e702cfcb6",
+    "yang2016": "1c06729e658ab915",
 }
 
 
@@ -371,18 +380,17 @@ def test_command_line_override_is_yaml(argument: str, key: str, value: Any) -> N
     assert type(found[1]) is type(value)
 
 
-@given(st.integers(0, 3_000_000))
-def test_sizing_replaces_auto_values_only(pairs: int) -> None:
+@given(st.integers(0, 3_000_000), st.sampled_from(["gpu", "cpu"]))
+def test_sizing_replaces_auto_values_only(pairs: int, table: str) -> None:
     recipe = read_recipe("default")
-    found = resolve_auto_sizes(recipe, pairs)
+    found = resolve_auto_sizes(recipe, pairs, table)
     for section, values in recipe.items():
-        if isinstance(values, dict) and section not in ("training", "evaluation"):
+        if isinstance(values, dict) and section != "evaluation":
             left = {key for key, value in found[section].items() if value == "auto"}
-            assert left == ({"align_layer"} if section == "model" else set()), (
-                "the alignment layer is chosen at the end of training"
-            )
+            kept = {"model": {"align_layer"}, "training": {"device"}}  # chosen later
+            assert left == kept.get(section, set())
         for key in values if isinstance(values, dict) else ():
-            if f"{section}.{key}" not in SIZED_KEYS:
+            if f"{section}.{key}" not in (*SIZED_KEYS, *SCHEDULE_KEYS):
                 assert found[section][key] == values[key]
     assert value_at(found, "model.size") % value_at(found, "model.heads") == 0
     assert isinstance(value_at(found, "training.batch_tokens"), int)
@@ -396,8 +404,23 @@ def test_sizes_grow_and_dropout_falls_with_the_corpus() -> None:
     assert (value_at(found[0], "model.size"), value_at(found[-1], "model.size")) == (128, 512)
 
 
+def test_warmup_and_first_validation_fit_the_corpus() -> None:
+    """A small corpus has fewer updates in an epoch, and a CPU fewer in a minute."""
+    for key in ("training.steps", "training.warmup", "training.validate_every"):
+        for table in ("gpu", "cpu"):
+            values = [value_at(resolve_auto_sizes(read_recipe("default"), pairs, table), key) for pairs in CORPUS_SIZES]
+            assert values == sorted(values), key
+    for pairs in CORPUS_SIZES:
+        on_gpu, on_cpu = (resolve_auto_sizes(read_recipe("default"), pairs, table) for table in ("gpu", "cpu"))
+        for key in ("model.size", "model.layers", "training.batch_tokens", "training.validate_every"):
+            assert value_at(on_cpu, key) <= value_at(on_gpu, key), key
+
+
+CORPUS_SIZES = (1000, 20_000, 100_000, 500_000, 5_000_000)
+
+
 def test_sizes_change_at_the_rows_of_the_table() -> None:
-    for (pairs, values), (_, following) in pairwise(AUTO_SIZES.items()):
+    for (pairs, values), (_, following) in pairwise(AUTO_SIZES["gpu"].items()):
         below, at_it = (resolve_auto_sizes(read_recipe("default"), int(pairs) - offset) for offset in (1, 0))
         for section in values:
             assert {key: below[section][key] for key in values[section]} == values[section]

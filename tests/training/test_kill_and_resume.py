@@ -27,7 +27,7 @@ from regard.errors import UserError
 from regard.runs import Run, checkpoint
 from regard.runs.run import lock_run
 from regard.training import Trainer, train
-from regard.training.trainer import Interrupted
+from regard.training.stop_signals import Interrupted
 
 SETTINGS: dict[str, Any] = {
     "steps": 10,
@@ -44,6 +44,8 @@ SETTINGS: dict[str, Any] = {
 BLEUS = {4: 3.0, 8: 5.0, 10: 4.0}
 FILE_EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")
 fork = multiprocessing.get_context("fork")
+
+TIMES = ("seconds", "minutes", "validation_seconds")  # of state.json
 
 
 def make_killable_trainer(folder: Path) -> Trainer:
@@ -98,7 +100,7 @@ def final_state(folder: Path) -> dict[str, Any]:
     path = run.checkpoint_folder(run.find_newest_step())
     state = checkpoint.read_state(path)
     return {
-        "state": {key: value for key, value in state.items() if key != "seconds"},
+        "state": {key: value for key, value in state.items() if key not in TIMES},
         "model": (path / "model.safetensors").read_bytes(),
         "optimizer": (path / "optimizer.safetensors").read_bytes(),
         "steps": run.list_steps(),

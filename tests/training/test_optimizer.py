@@ -51,7 +51,7 @@ def test_constant_schedule_rises_during_warmup_only() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"steps": None}, "both are null"),
+        ({"steps": None}, "all are null"),
         ({"steps": None, "epochs": 3, "schedule": "cosine"}, "not null"),
         ({"batch_tokens": 0}, "batch_tokens must be at least 1, not 0"),
         ({"learning_rate": -0.1}, "learning_rate must be at least 0, not -0.1"),

@@ -47,7 +47,7 @@ from regard.errors import UserError
 from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.models import Seq2Seq, build
 from regard.models.base import AlignmentHead
-from regard.recipes.recipe import TrainingSettings
+from regard.recipes.recipe import TrainingSettings, read_recipe
 from regard.report.html import format_training_curves
 from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished, lock_run
@@ -58,8 +58,8 @@ from regard.tokenizers.words import WordTokenizer
 from regard.training import Trainer, train
 from regard.training.checkpointer import ValidationRecord
 from regard.training.distributed import DistributedContext, build_autocast, choose_local_gpu
-from regard.training.train import sweep_learning_rates
-from regard.training.trainer import Interrupted, StopSignals
+from regard.training.stop_signals import Interrupted, StopSignals
+from regard.training.train import build_new_config, sweep_learning_rates
 from regard.translate import load
 from regard.translate.evaluation import score_alignments
 from regard.translate.inspection import choose_alignment_head
@@ -1004,6 +1004,27 @@ def test_init_from_weights_stay_best_if_training_worsens_them(run: Run, corpus: 
     assert all(torch.equal(tensor, own[name]) for name, tensor in load(tuned.folder).models[0].state_dict().items())
 
 
+def test_finetuning_has_a_low_rate_and_few_epochs(
+    run: Run, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start: dict[str, Any] = {"training.init_from": str(run.folder), "training.epochs": 1}
+    files, dev = corpus_files(corpus, "train"), corpus_files(corpus, "dev")
+    capsys.readouterr()
+    tuned = train(None, files, tmp_path / "tuned", dev=dev, **start)
+    lines = capsys.readouterr().err.splitlines()
+    peak, settings = run.read_config()["training"]["learning_rate"], tuned.read_config()["training"]
+    assert settings["learning_rate"] == pytest.approx(peak / 10)
+    assert (settings["schedule"], settings["epochs"], settings["steps"]) == ("linear", 1, None)
+    assert any(line.startswith("values for fine-tuning, which you can override: training.epochs=1") for line in lines)
+    estimate = next(number for number, line in enumerate(lines) if line.startswith("an update takes about"))
+    assert estimate < next(number for number, line in enumerate(lines) if line.startswith("step 0: dev loss"))
+    again = build_new_config(Run(tmp_path / "again"), None, {"training.init_from": str(tuned.folder)})
+    assert again.training.learning_rate == settings["learning_rate"], "a tenth only once"
+    assert [again.resolve_auto_sizes(pairs).training.epochs for pairs in (50, 20_000)] == [30, 8]
+    with_recipe = build_new_config(Run(tmp_path / "again"), "bahdanau2015", start)
+    assert with_recipe.training.learning_rate == read_recipe("bahdanau2015")["training"]["learning_rate"]
+
+
 def test_swapped_or_equal_languages_are_reported(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1192,11 +1213,11 @@ def test_resume_refuses_another_model_or_corpus(run: Run, corpus: Path, tmp_path
 
 def test_default_recipe_is_sized_by_the_corpus(corpus: Path, tmp_path: Path) -> None:
     quick: dict[str, Any] = {"training.steps": 1, "training.validate_pairs": 1, "training.tensorboard": False}
-    run = train("default", corpus_files(corpus, "train"), tmp_path / "run", **quick)
+    run = train("default", corpus_files(corpus, "train"), tmp_path / "run", **{"training.device": "cpu", **quick})
     config = run.read_config()
     assert config["model"].pop("align_layer") == "auto", "the alignment layer is chosen at the end of training"
     assert "auto" not in [*config["model"].values(), *config["text"].values(), config["training"]["batch_tokens"]]
-    assert (config["model"]["size"], config["model"]["layers"]) == (128, 3)
+    assert (config["model"]["size"], config["model"]["layers"]) == (128, 2)
     assert (config["data"]["source"], config["data"]["target"]) == ("en", "de")
 
 
