@@ -20,6 +20,7 @@ from regard.cli.data import data
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
 from regard.cli.export import export
+from regard.cli.import_model import import_model
 from regard.cli.plot import plot
 from regard.cli.reproduce import reproduce
 from regard.cli.runs import report, runs
@@ -45,6 +46,7 @@ app.command()(demo)
 app.command(cls=TrainCommand)(train)
 for command in (translate, predict, evaluate, align, plot, recipes, reproduce, runs, report, serve, export, doctor):
     app.command()(command)
+app.command("import")(import_model)
 app.add_typer(keys, name="keys")
 app.add_typer(data, name="data")
 

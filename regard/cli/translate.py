@@ -39,6 +39,7 @@ def translate(
     units: Literal["words", "subwords", "characters"] = "words",
     tags: bool = False,
     domain: str | None = None,
+    to: str | None = None,
     *,
     search: SearchArguments,
     engine_options: EngineOptions,
@@ -47,6 +48,8 @@ def translate(
 
     Example: echo "a sentence" | regard translate runs/mine --json
     """
+    if domain and to:
+        raise UserError("--domain and --to both name the tag before the source; give one of them")
     if alignments not in (None, "pharaoh"):
         raise UserError(f"--alignments must be 'pharaoh', not {alignments!r}")
     if alignments and as_json:
@@ -67,7 +70,7 @@ def translate(
         n_best=n_best,
         alignments=output_format != "text",
         tags=tags or document is not None,
-        domain=domain,
+        domain=domain if to is None else to,
         units=units,
     )
     open_translator = partial(engine_options.open_translator, folders, translation_options)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from ctranslate2 import specs
+from ctranslate2.specs import common_spec
 from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
 from torch import Tensor, nn
 
@@ -95,7 +96,8 @@ def _to_spec(model: nn.Module) -> Any:
 def _encoder_spec(encoder: TransformerEncoder) -> Any:
     layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
     pre = layers[0].around_attention.is_pre_norm
-    spec = specs.TransformerEncoderSpec(len(layers), layers[0].attention.heads, pre_norm=pre)
+    heads, activation = layers[0].attention.heads, _find_activation(layers[0])
+    spec = specs.TransformerEncoderSpec(len(layers), heads, pre_norm=pre, activation=activation)
     _set_embedding(spec, spec.embeddings[0], encoder.embedding)
     for part, layer in zip(spec.layer, layers, strict=True):
         _set_attention(part.self_attention, layer.attention, layer.around_attention.norm)
@@ -110,7 +112,8 @@ def _decoder_spec(decoder: TransformerDecoder) -> Any:
     layers, (seen, head, _) = decoder.decoder_layers(), decoder.alignment_head
     pre, heads = layers[0].around_attention.is_pre_norm, layers[0].attention.heads
     alignment = {"alignment_layer": seen % len(layers), "alignment_heads": heads if head is None else 1}
-    spec = specs.TransformerDecoderSpec(len(layers), heads, pre_norm=pre, **alignment)
+    activation = _find_activation(layers[0])
+    spec = specs.TransformerDecoderSpec(len(layers), heads, pre_norm=pre, activation=activation, **alignment)
     _set_embedding(spec, spec.embeddings, decoder.embedding)
     for number, (part, layer) in enumerate(zip(spec.layer, layers, strict=True)):
         _set_attention(part.self_attention, layer.attention, layer.around_attention.norm)
@@ -121,13 +124,30 @@ def _decoder_spec(decoder: TransformerDecoder) -> Any:
     if pre:
         _set_norm(spec.layer_norm, decoder.norm)
     spec.projection.weight = _to_float32(decoder.output.weight)
+    if decoder.output.bias is not None:
+        spec.projection.bias = _to_float32(decoder.output.bias)
     return spec
+
+
+ACTIVATIONS = {
+    nn.ReLU: common_spec.Activation.RELU,
+    nn.SiLU: common_spec.Activation.SWISH,
+    nn.GELU: common_spec.Activation.GELU,
+}
+
+
+def _find_activation(layer: EncoderLayer | DecoderLayer) -> Any:
+    """Return the activation of the feed-forward network."""
+    kind = type(layer.feedforward[1])
+    if kind not in ACTIVATIONS:
+        raise UserError(f"CTranslate2 does not support the activation {kind.__name__}")
+    return ACTIVATIONS[kind]
 
 
 def _set_embedding(spec: Any, words_spec: Any, embedding: TransformerEmbedding) -> None:
     words = embedding.words
     words_spec.weight = _to_float32(words.weight)
-    spec.scale_embeddings = True  # by √size, as `Embedding` does
+    spec.scale_embeddings = embedding.scale != 1  # by √size
     nothing = words.weight.new_zeros(1, MAX_POSITIONS, words.embedding_dim)
     spec.position_encodings.encodings = _to_float32(embedding.positions(nothing)[0])
 

@@ -19,6 +19,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from regard.models.base import Seq2Seq
 from regard.models.vaswani2017 import (
+    ACTIVATIONS,
     DecoderLayer,
     EncoderLayer,
     FeedForward,
@@ -31,7 +32,7 @@ from regard.nn import LearnedPositions, MultiHeadAttention, NoPositions, Sinusoi
 
 TRANSFORMER_MODULES = {
     *(EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, Residual),
-    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.ReLU, nn.Dropout, nn.Identity),
+    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity, *ACTIVATIONS.values()),
 }
 KNOWN_MODULES = {
     *(*TRANSFORMER_MODULES, TransformerEncoder, TransformerDecoder),

@@ -27,13 +27,17 @@ class TransformerSettings:
 
     size: PositiveInt = 512
     layers: NumLayers = 6
+    decoder_layers: NumLayers | None = None
     heads: PositiveInt = 8
     feedforward: PositiveInt | None = None
+    activation: Literal["relu", "swish", "gelu"] = "relu"
     dropout: Fraction = 0.1
     norm: Literal["pre", "post"] = "pre"
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     max_positions: PositiveInt = 1000
     tie: Literal["all", "decoder", "none"] = "all"
+    scale_embedding: bool = True
+    output_bias: bool = False
     align_layer: Literal["auto"] | int | None = None
     align_head: int | None = None
     align_after: bool = False
@@ -41,10 +45,15 @@ class TransformerSettings:
     def __post_init__(self) -> None:
         if self.size % self.heads:
             raise ValueError(f"the number of heads must divide the size: {self.heads} heads, size {self.size}")
-        for name, maximum in (("align_layer", self.layers), ("align_head", self.heads)):
+        for name, maximum in (("align_layer", self.num_decoder_layers), ("align_head", self.heads)):
             chosen = getattr(self, name)
             if isinstance(chosen, int) and not 1 <= chosen <= maximum:
                 raise ValueError(f"{name} must be between 1 and {maximum}, not {chosen}")
+
+    @property
+    def num_decoder_layers(self) -> int:
+        """Number of layers of the decoder."""
+        return self.layers if self.decoder_layers is None else self.decoder_layers
 
     @property
     def feedforward_size(self) -> int:
@@ -78,22 +87,27 @@ class Residual(nn.Module):
 Positions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
-class FeedForward(nn.Sequential):
-    """Feed-forward network FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (eq. 2)."""
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
 
-    def __init__(self, size: int, hidden_size: int) -> None:
-        super().__init__(nn.Linear(size, hidden_size), nn.ReLU(), nn.Linear(hidden_size, size))
+
+class FeedForward(nn.Sequential):
+    """Feed-forward network FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (eq. 2), or with another activation than ReLU."""
+
+    def __init__(self, size: int, hidden_size: int, activation: str = "relu") -> None:
+        super().__init__(nn.Linear(size, hidden_size), ACTIVATIONS[activation](), nn.Linear(hidden_size, size))
 
 
 class TransformerEmbedding(nn.Module):
-    """Token embeddings E x · √size plus positions, then dropout (sections 3.4, 3.5, 5.4)."""
+    """Token embeddings E x · √size plus positions, then dropout (sections 3.4, 3.5, 5.4); or without √size."""
 
-    def __init__(self, token_embedding: nn.Embedding, positions: Positions, dropout: float) -> None:
+    def __init__(
+        self, token_embedding: nn.Embedding, positions: Positions, dropout: float, is_scaled: bool = True
+    ) -> None:
         super().__init__()
         self.words = token_embedding
         self.positions = positions
         self.dropout = nn.Dropout(dropout)
-        self.scale = math.sqrt(token_embedding.embedding_dim)
+        self.scale = math.sqrt(token_embedding.embedding_dim) if is_scaled else 1.0
 
     def forward(self, ids: Tensor, step: int | Tensor = 0) -> Tensor:
         """Embed ids (B, T) as (B, T, size); `step` is the position of the first one, for all rows or (B,)."""
@@ -108,7 +122,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = MultiHeadAttention(settings.size, settings.heads)
         self.around_attention = Residual(settings)
-        self.feedforward = FeedForward(settings.size, settings.feedforward_size)
+        self.feedforward = FeedForward(settings.size, settings.feedforward_size, settings.activation)
         self.around_feedforward = Residual(settings)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -150,7 +164,7 @@ class DecoderLayer(nn.Module):
         self.around_attention = Residual(settings)
         self.cross_attention = MultiHeadAttention(settings.size, settings.heads)
         self.around_cross_attention = Residual(settings)
-        self.feedforward = FeedForward(settings.size, settings.feedforward_size)
+        self.feedforward = FeedForward(settings.size, settings.feedforward_size, settings.activation)
         self.around_feedforward = Residual(settings)
 
     def project(self, memory: Memory) -> Memory:
@@ -317,14 +331,15 @@ def build(settings: TransformerSettings, source_size: int, target_size: int, cri
         return nn.LayerNorm(size) if settings.norm == "pre" else nn.Identity()
 
     def make_embedding(words: nn.Embedding) -> TransformerEmbedding:
-        return TransformerEmbedding(words, make_positions[settings.positions](), settings.dropout)
+        positions = make_positions[settings.positions]()
+        return TransformerEmbedding(words, positions, settings.dropout, settings.scale_embedding)
 
     target = nn.Embedding(target_size, size, padding_idx=PAD)
     shares_embedding = settings.tie == "all" and source_size == target_size
     source = target if shares_embedding else nn.Embedding(source_size, size, padding_idx=PAD)
-    output = nn.Linear(size, target_size, bias=False)
+    output = nn.Linear(size, target_size, bias=settings.output_bias)
     encoder_layers = [EncoderLayer(settings) for _ in range(settings.layers)]
-    decoder_layers = [DecoderLayer(settings) for _ in range(settings.layers)]
+    decoder_layers = [DecoderLayer(settings) for _ in range(settings.num_decoder_layers)]
     encoder = TransformerEncoder(make_embedding(source), encoder_layers, make_final_norm())
     alignment_head = AlignmentHead(
         settings.align_layer - 1 if isinstance(settings.align_layer, int) else -1,

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from regard.tokenizers.tokenizer import Tokenizers
 
 ALIGNMENT_HEAD_FILE = "viewpoint.json"
+IMPORTED = "imported"  # name of the recipe of imported models
 _STEP_FOLDER = re.compile(r"step-(0|[1-9][0-9]*)")
 _REQUIRED_STATE = {"place": dict, "ranked": list, "data": str, "processes": int, "scaler": dict}  # to resume
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import regex
 import sentencepiece
@@ -38,7 +38,7 @@ class BpeMerges:
         """Take the rank of each piece that a merge produces (higher: learnt earlier), and all pieces in order."""
         self.ranks = ranks
         self.ids = {piece: id for id, piece in enumerate(pieces)}
-        self.starts_word = [piece.startswith(_WORD_START) for piece in pieces]
+        self.starts_word = [piece.startswith(WORD_START) for piece in pieces]
         # The characters that each piece was merged from, or the piece itself if they are not all pieces.
         self.characters = [
             list(piece) if piece in ranks and set(piece) <= self.ids.keys() else [piece] for piece in pieces
@@ -58,7 +58,7 @@ class BpeMerges:
             parts[best_index : best_index + 2] = [parts[best_index] + parts[best_index + 1]]
 
 
-_WORD_START = "▁"  # SentencePiece's mark at the beginning of a word
+WORD_START = "▁"  # SentencePiece's mark at the beginning of a word
 _WORD = re.compile(r"\S+")
 _LETTER = regex.compile(r"[\p{L}\p{M}\p{N}\u200c\u200d]")  # with marks and joiners, which continue a word
 # Ends a model file: `normalizer_spec.name`, which SentencePiece ignores. A field may occur again in such a file.
@@ -79,7 +79,7 @@ class SentencePieceTokenizer(Tokenizer):
         is_identity = "²" in self.processor.normalize("²")
         self.normalization = (int(recorded[1]) if recorded else 1) if is_identity else 0
 
-    def __reduce__(self) -> tuple[type[SentencePieceTokenizer], tuple[bytes, bool], dict[str, bool]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         state = {"has_dotless_i": self.has_dotless_i}
         return type(self), (self.model, self.lowercase), state  # the cache cannot be pickled
 
@@ -159,25 +159,32 @@ class SentencePieceTokenizer(Tokenizer):
     @property
     def vocab_size(self) -> int:
         """Number of ids."""
-        return int(self.processor.get_piece_size())
+        return len(self.pieces)
 
     @cached_property
     def pieces(self) -> list[str]:
         """All pieces, by id."""
-        return self.convert_ids_to_tokens(range(self.vocab_size))
+        return [str(self.processor.id_to_piece(id)) for id in range(self.processor.get_piece_size())]
 
     def encode_by_word(self, text: str) -> list[list[int]]:
         """Return the ids of each white-space word, without BOS and EOS."""
-        return [self._encode_cached_word(word) for word in self.lower_dotless_i(text).split()]
+        return self._encode_words(self.lower_dotless_i(text))
+
+    def _encode_words(self, text: str) -> list[list[int]]:
+        return [self._encode_cached_word(word) for word in text.split()]
 
     def encode_phrase(self, text: str) -> list[int]:
         """Return the ids of a phrase inside a text; in scripts without spaces nothing marks its beginning."""
         ids = self.encode(text)
         if not ids or ids[0] == UNK or not has_unspaced_script(text.strip()[0]):
             return ids
-        first = self.pieces[ids[0]].removeprefix(_WORD_START)
-        parts = [first] if self.processor.piece_to_id(first) != UNK else first
-        return [*(int(self.processor.piece_to_id(part)) for part in parts if part), *ids[1:]]
+        first = self.pieces[ids[0]].removeprefix(WORD_START)
+        parts = [first] if self.find_piece(first) != UNK else first
+        return [*(self.find_piece(part) for part in parts if part), *ids[1:]]
+
+    def find_piece(self, piece: str) -> int:
+        """Return the id of a piece; UNK if there is none."""
+        return int(self.processor.piece_to_id(piece))
 
     def _encode_word(self, word: str) -> list[int]:
         """Return the ids of one word, which do not depend on the words around it."""
@@ -222,9 +229,16 @@ class SentencePieceTokenizer(Tokenizer):
                 yield ids[start:end]
                 start = end
 
+    def is_byte(self, id: int) -> bool:
+        """Return True if the id is that of a byte."""
+        return bool(self.processor.is_byte(int(id)))
+
     def is_tag(self, id: int) -> bool:
         """Return True if the id is that of a tag."""
-        return id >= len(SPECIAL_TOKENS) and bool(self.processor.is_control(int(id)))
+        return id >= len(SPECIAL_TOKENS) and self._is_control(int(id))
+
+    def _is_control(self, id: int) -> bool:
+        return bool(self.processor.is_control(id))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids."""
@@ -249,8 +263,8 @@ class SentencePieceTokenizer(Tokenizer):
         """Return the UTF-8 bytes that an id adds to a text; a byte piece may be only a part of a character."""
         if id in (PAD, BOS, EOS) or self.is_tag(id):
             return b""
-        piece = str(self.processor.id_to_piece(id))
-        return bytes([int(piece[3:5], 16)]) if self.processor.is_byte(id) else piece.replace(_WORD_START, " ").encode()
+        piece = self.pieces[id]
+        return bytes([int(piece[3:5], 16)]) if self.is_byte(id) else piece.replace(WORD_START, " ").encode()
 
     def measure_tokens(self, ids: Sequence[int]) -> list[int]:
         """Return the number of UTF-8 bytes, without spaces, that each id adds to a text."""
@@ -264,15 +278,15 @@ class SentencePieceTokenizer(Tokenizer):
         boundaries = {
             id
             for id, piece in enumerate(self.pieces)
-            if not self.processor.is_byte(id)
-            and not self.processor.is_control(id)
+            if not self.is_byte(id)
+            and not self.is_tag(id)
             and (not _LETTER.match(piece) or has_unspaced_script(piece[0]))
         }
-        return frozenset(boundaries - {UNK} | {EOS})
+        return frozenset(boundaries - {PAD, UNK, BOS} | {EOS})
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces, with `▁` at the beginning of words."""
-        return [str(self.processor.id_to_piece(int(id))) for id in ids]
+        return [self.pieces[id] for id in ids]
 
 
 def _find_frequent_clusters(lines: Iterable[str], size: int) -> tuple[list[str], list[str]]:
@@ -282,7 +296,7 @@ def _find_frequent_clusters(lines: Iterable[str], size: int) -> tuple[list[str],
     for line in lines:
         counts.update(split_graphemes(line) if has_marks(line) else line)
     frequent = [cluster for cluster, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size]]
-    is_splittable = re.compile(rf"[\s{_WORD_START}]").search
+    is_splittable = re.compile(rf"[\s{WORD_START}]").search
     return lines, [cluster for cluster in frequent if len(cluster) > 1 and not is_splittable(cluster)]
 
 

@@ -32,7 +32,7 @@ _SHORT_CHARACTERS = bytes(range(0xE0))  # bytes of characters of one or two byte
 class VocabularySettings:
     """Tokenizer and vocabulary settings of a task with one vocabulary."""
 
-    kind: Literal["bpe", "unigram", "word", "char"] = "bpe"
+    kind: Literal["bpe", "unigram", "word", "char", "marian"] = "bpe"
     vocabulary: Annotated[int, Range(len(SPECIAL_TOKENS) + 1)] = 8000
     byte_fallback: bool = True
     lowercase: bool = False
@@ -282,6 +282,8 @@ def train_tokenizer(
 
     size, kind, lowercase = settings.vocabulary, settings.kind, settings.lowercase
     lines = _lower_lines(settings, lines, language)
+    if kind == "marian":
+        raise UserError("text.kind=marian is the vocabulary of an imported model: name its run with --init-from")
     if kind == "word":
         return WordTokenizer.train(lines(), size, lowercase, tags).for_language(language)
     sample = subsample_lines(lines, _MAX_TRAINING_LINES)
@@ -325,13 +327,21 @@ def load_tokenizer(settings: VocabularySettings, folder: Path, name: str) -> Tok
         raise UserError(f"{path} is missing: the run has no vocabulary")
     if settings.kind == "word":
         return WordTokenizer.load(path, settings.lowercase)
+    if settings.kind == "marian":
+        from regard.tokenizers.marian import MarianTokenizer
+
+        return MarianTokenizer.load(path, settings.lowercase)
     return SentencePieceTokenizer.load(path, settings.lowercase)
 
 
 def _list_vocabulary_names(settings: TextSettings) -> tuple[str, ...]:
-    return ("shared",) if settings.shared else ("source", "target")
+    # The languages of a Marian model have SentencePiece models of their own, also where they share the vocabulary.
+    return ("shared",) if settings.shared and settings.kind != "marian" else ("source", "target")
+
+
+_SUFFIXES = {"word": "vocab", "marian": "marian"}
 
 
 def _make_vocabulary_path(settings: VocabularySettings, folder: Path, name: str) -> Path:
     """Return the path of a vocabulary: `.vocab` for a plain list of words, `.model` for a SentencePiece model."""
-    return folder / f"{name}.{'vocab' if settings.kind == 'word' else 'model'}"
+    return folder / f"{name}.{_SUFFIXES.get(settings.kind, 'model')}"

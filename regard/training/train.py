@@ -27,7 +27,7 @@ from regard.models.registry import build_on_meta
 from regard.paths import read_package_yaml
 from regard.recipes.recipe import RunConfig, read_recipe
 from regard.runs import Run
-from regard.runs.run import lock_run
+from regard.runs.run import IMPORTED, lock_run
 from regard.tasks import get_task
 from regard.tasks.base import PreparedRun
 from regard.training.distributed import (
@@ -313,6 +313,8 @@ def _compute_weight_shapes(recipe: Mapping[str, Any]) -> dict[str, torch.Size]:
 def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str, Any]) -> RunConfig:
     """Return the config of a resumed run; only limits and logging may change, so that it stays the same run."""
     config = make_config(run.read_config())
+    if config.recipe.get("recipe") == IMPORTED:
+        raise UserError(f"{run.folder} is an imported model, not a training to resume: use --init-from {run.folder}")
     if isinstance(recipe, str | Path) and read_recipe(recipe)["recipe"] != config.recipe.get("recipe"):
         raise UserError(
             f"{run.folder} is a run of the recipe {config.recipe.get('recipe')!r}; you cannot resume it as "

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.fast_models import make_batch, use_gelu
+from support.fast_models import make_batch, use_leaky_relu
 from torch import Tensor, nn
 
 from regard.fast import accelerate
@@ -275,7 +275,7 @@ def replace_output(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [use_gelu, add_hook, replace_criterion, patch_forward, replace_output, *EMBEDDING_CHANGES]
+    "change", [use_leaky_relu, add_hook, replace_criterion, patch_forward, replace_output, *EMBEDDING_CHANGES]
 )
 def test_modified_transformer_is_not_packed(change: Callable[[Any], None]) -> None:
     model = accelerate(make_model("default"))

@@ -196,15 +196,17 @@ def move_to_meta(model: Seq2Seq) -> None:
     model.to("meta")
 
 
-def use_gelu_in_decoder(model: Any) -> None:
-    model.decoder.layers[0].feedforward[1] = nn.GELU()
+def use_leaky_relu_in_decoder(model: Any) -> None:
+    model.decoder.layers[0].feedforward[1] = nn.LeakyReLU()
 
 
 def subclass_decoder(model: Seq2Seq) -> None:
     model.decoder.__class__ = type("OwnDecoder", (TransformerDecoder,), {})
 
 
-@pytest.mark.parametrize("change", [add_hook, use_gelu_in_decoder, subclass_decoder, convert_to_bf16, move_to_meta])
+@pytest.mark.parametrize(
+    "change", [add_hook, use_leaky_relu_in_decoder, subclass_decoder, convert_to_bf16, move_to_meta]
+)
 def test_modified_decoder_takes_its_own_steps(change: Callable[[Seq2Seq], object]) -> None:
     model = accelerate(make_random_transformer())
     assert isinstance(Ensemble(model).decoders[0], KVCachedDecoder)

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.combinations import covering_pairs
-from support.fast_models import add_bias, add_hook, loss_and_gradients, make_batch, use_gelu
+from support.fast_models import add_hook, loss_and_gradients, make_batch, use_leaky_relu
 from support.fast_models import make_training_transformer as make_model
 from torch import Tensor, nn
 
@@ -32,13 +32,18 @@ from regard.training.distributed import DistributedContext, ModelWithLoss, apply
 LENGTHS = [([5, 1, 3, 4], [2, 6, 1, 3]), ([1], [1]), ([2, 2], [4, 1])]
 
 
-def compute_packed_loss(model: Seq2Seq, given: tuple[Tensor, ...], more: BatchSize | None = None) -> Tensor:
+def compute_packed_loss(
+    model: Seq2Seq,
+    given: tuple[Tensor, ...],
+    more: BatchSize | None = None,
+    implementation: ops.PackedOps = ops.TORCH_OPS,
+) -> Tensor:
     """Return the loss of a packed batch, padded at its end to the sizes `more` if they are given."""
     r_drop = model.criterion.r_drop
     source, lengths, target_in, target_out = given
     sizes = BatchSize(len(source), int(lengths.sum()), int((target_in != PAD).sum()))
     rows = pack_batch(source, lengths, target_in, target_out, more or sizes, 2 if r_drop else 1)
-    return packed_loss.compute_packed_loss(model, rows, r_drop, next(model.parameters()).dtype, ops.TORCH_OPS)
+    return packed_loss.compute_packed_loss(model, rows, r_drop, next(model.parameters()).dtype, implementation)
 
 
 @pytest.mark.parametrize(("norm", "r_drop", "lengths"), covering_pairs(["pre", "post"], [0.0, 3.0], LENGTHS), ids=str)
@@ -48,6 +53,23 @@ def test_packed_loss_has_the_reference_value_and_gradients(norm: str, r_drop: fl
     torch.testing.assert_close(
         loss_and_gradients(model, compute_packed_loss(model, given)), expected, rtol=1e-9, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("activation", ["swish", "gelu"])
+@pytest.mark.parametrize("implementation", [ops.TORCH_OPS, ops.CPU_OPS], ids=["torch", "cpu"])
+def test_packed_loss_of_an_imported_model(activation: str, implementation: ops.PackedOps) -> None:
+    options: dict[str, Any] = {
+        "activation": activation,
+        "output_bias": True,
+        "scale_embedding": False,
+        "decoder_layers": 1,
+    }
+    model, given = make_model("post", **options).double(), make_batch(*LENGTHS[0])
+    torch.nn.init.normal_(model.get_submodule("decoder.output").bias)  # type: ignore[arg-type]
+    assert packed_loss.find_obstacle(model) is None
+    expected = loss_and_gradients(model, model.loss_sum(*given))
+    loss = compute_packed_loss(model, given, implementation=implementation)
+    torch.testing.assert_close(loss_and_gradients(model, loss), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_packed_loss_with_two_vocabularies_and_no_smoothing() -> None:
@@ -121,7 +143,7 @@ def test_transformers_are_packed_unless_regard_fast_is_0(monkeypatch: pytest.Mon
     assert accelerate(make_model("pre")).acceleration.loss_sum is default_loss_sum
 
 
-@pytest.mark.parametrize("change", [use_gelu, add_bias, add_hook])
+@pytest.mark.parametrize("change", [use_leaky_relu, add_hook])
 def test_modified_transformer_is_not_packed(change: Callable[[Seq2Seq], None]) -> None:
     model, implementation = make_model("pre"), packed_loss.PackedLoss()
     assert implementation._find_supported_model(model)

@@ -452,6 +452,36 @@ def check_model_feedforward(name: str) -> None:
             assert stack[0].feedforward[0].out_features == width
 
 
+def check_model_decoder_layers(name: str) -> None:
+    for value, expected in ((3, [2, 3]), (None, [2, 2])):
+        stacks = layer_stacks(make_initial_model(name, {"model.layers": 2, "model.decoder_layers": value}))
+        assert [len(stack) for stack in stacks] == expected
+
+
+def check_model_activation(name: str) -> None:
+    x = torch.linspace(-2, 2, 9)
+    functions: dict[str, Callable[[Tensor], Tensor]]
+    functions = {"relu": torch.relu, "swish": lambda x: x * x.sigmoid(), "gelu": F.gelu}
+    for value, function in functions.items():
+        for stack in layer_stacks(make_initial_model(name, {"model.activation": value})):
+            torch.testing.assert_close(stack[0].feedforward[1](x), function(x))
+
+
+def check_model_scale_embedding(name: str) -> None:
+    source = torch.tensor([[4, 5]])
+    scaled, plain = (
+        make_model(name, {"model.scale_embedding": value, "model.positions": "none"}).encoder.embedding
+        for value in (True, False)
+    )
+    torch.testing.assert_close(plain(source), plain.words(source))
+    torch.testing.assert_close(scaled(source), scaled.words(source) * math.sqrt(SIZE))
+
+
+def check_model_output_bias(name: str) -> None:
+    for value in (True, False):
+        assert (find_output_layer(make_initial_model(name, {"model.output_bias": value})).bias is not None) == value
+
+
 def check_model_norm(name: str) -> None:
     x, mask = torch.randn(B, S, SIZE, dtype=torch.float64), prefix_mask(LENGTHS, S)
     for value in ("post", "pre"):
@@ -704,6 +734,10 @@ MODEL_CHECKS: dict[str, Callable[[str], None]] = {
     "model.readout": check_model_readout,
     "model.heads": check_model_heads,
     "model.feedforward": check_model_feedforward,
+    "model.decoder_layers": check_model_decoder_layers,
+    "model.activation": check_model_activation,
+    "model.scale_embedding": check_model_scale_embedding,
+    "model.output_bias": check_model_output_bias,
     "model.norm": check_model_norm,
     "model.positions": check_model_positions,
     "model.max_positions": check_model_max_positions,

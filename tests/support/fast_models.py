@@ -64,18 +64,18 @@ def make_random_transformer(seed: int = 0, std: float = 0.4, **options: Any) -> 
 
 
 def make_training_transformer(
-    norm: str, r_drop: float = 0.0, smoothing: float = 0.1, sizes: tuple[int, int] = (30, 30)
+    norm: str, r_drop: float = 0.0, smoothing: float = 0.1, sizes: tuple[int, int] = (30, 30), **options: Any
 ) -> Seq2Seq:
     """Return a Transformer in training mode without dropout, so that two passes can be compared."""
     torch.manual_seed(0)
-    model = build("vaswani2017-base", *sizes, size=24, layers=2, heads=3, dropout=0.0, norm=norm)
+    model = build("vaswani2017-base", *sizes, size=24, layers=2, heads=3, dropout=0.0, norm=norm, **options)
     assert isinstance(model, Seq2Seq)
     model.criterion = CrossEntropy(label_smoothing=smoothing, r_drop=r_drop)
     return model.train()
 
 
-def use_gelu(model: Any) -> None:
-    model.encoder.layers[0].feedforward[1] = nn.GELU()
+def use_leaky_relu(model: Any) -> None:
+    model.encoder.layers[0].feedforward[1] = nn.LeakyReLU()
 
 
 def add_bias(model: Any) -> None:

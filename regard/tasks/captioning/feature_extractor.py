@@ -6,18 +6,18 @@ import difflib
 import hashlib
 import importlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.errors import UserError, format_suggestion, to_single_line
 from regard.models.hypothesis import Floats
+from regard.models.weights_file import SAFETENSORS_SUFFIX, StateDict, get_first_sentence, read_weights_file
 from regard.tasks.captioning.backbone import Backbone, Precision
 from regard.tasks.captioning.image_files import Pixels
 
@@ -60,31 +60,8 @@ def _import_models_module() -> Any:
         return importlib.import_module("torchvision.models")
 
 
-_SAFETENSORS_SUFFIX, _PICKLE_SUFFIXES = ".safetensors", (".pth", ".pt")
-_WRAPPER_KEYS = ("state_dict", "model")  # keys under which training programs store the weights
+_PICKLE_SUFFIXES = (".pth", ".pt")
 BATCH_NORM_COUNTER = "num_batches_tracked"  # not used in evaluation mode
-
-StateDict = Mapping[str, Tensor]
-
-
-def read_weights_file(path: Path) -> StateDict:
-    """Read the weights of a .safetensors or .pth file."""
-    if not path.is_file():
-        raise UserError(f"there is no file {path}, which should hold a network's weights")
-    try:
-        is_safetensors = path.suffix.lower() == _SAFETENSORS_SUFFIX
-        state: Any = load_file(path) if is_safetensors else torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged files make the readers raise many types
-        raise UserError(f"{path} cannot be read as a network's weights: {_get_first_sentence(error)}") from error
-    for key in _WRAPPER_KEYS:
-        state = state[key] if isinstance(state, dict) and isinstance(state.get(key), dict) else state
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise UserError(f"{path} is not a state dict, as `torch.save(network.state_dict(), FILE)` writes it")
-    return state
-
-
-def _get_first_sentence(error: Exception) -> str:
-    return to_single_line(error).split(". ")[0]
 
 
 def download_pretrained_weights(weights_entry: Any, network: str) -> StateDict:
@@ -101,7 +78,7 @@ def download_pretrained_weights(weights_entry: Any, network: str) -> StateDict:
         ) from error
     except Exception as error:
         raise UserError(
-            f"the weights {weights_entry.name} of {network} cannot be read: {_get_first_sentence(error)}"
+            f"the weights {weights_entry.name} of {network} cannot be read: {get_first_sentence(error)}"
         ) from error
     return state
 
@@ -152,7 +129,7 @@ class FeatureExtractorOptions(NamedTuple):
     def weights_file(self) -> Path | None:
         """The file that `weights` names, if it does not name weights of torchvision."""
         path = Path(self.weights)
-        return path if path.suffix.lower() in (_SAFETENSORS_SUFFIX, *_PICKLE_SUFFIXES) else None
+        return path if path.suffix.lower() in (SAFETENSORS_SUFFIX, *_PICKLE_SUFFIXES) else None
 
 
 class FeatureExtractor:

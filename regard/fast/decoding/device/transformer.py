@@ -33,13 +33,13 @@ from regard.special_tokens import PAD
 
 
 def is_supported_transformer(model: Seq2Seq) -> bool:
-    """Return whether this is an unmodified Transformer with one number of heads."""
+    """Return whether this is an unmodified Transformer with one number of heads, without a bias of its output."""
     if not packed_loss.is_supported(model):
         return False
     decoder = model.decoder
     assert isinstance(decoder, TransformerDecoder)
     heads = {layer.attention.heads for layer in decoder.decoder_layers()}
-    return type(decoder.output) is nn.Linear and len(heads) == 1
+    return type(decoder.output) is nn.Linear and decoder.output.bias is None and len(heads) == 1
 
 
 class TransformerWeights:

@@ -54,8 +54,6 @@ def find_obstacle(model: Seq2Seq) -> str | None:
     obstacle = find_transformer_obstacle(model)
     if obstacle is not None:
         return obstacle
-    if model.get_submodule("decoder.output").bias is not None:
-        return "decoder.output has a bias"
     criterion = type(model.criterion)
     return None if criterion is CrossEntropy else f"the criterion is of class {criterion.__name__}"
 
@@ -193,11 +191,15 @@ class ResidualStream:
 
     def add_feed_forward(self, network: nn.Sequential) -> None:
         """Add the feed-forward network."""
-        first, _, second = network
+        first, activation, second = network
         assert isinstance(first, nn.Linear)
         assert isinstance(second, nn.Linear)
-        weights = map(self.cast, (first.weight, first.bias, second.weight))
-        self.add_sublayer(self.ops.feed_forward(self.layer_input, *weights), second.bias)
+        W_1, b_1, W_2 = map(self.cast, (first.weight, first.bias, second.weight))
+        if isinstance(activation, nn.ReLU):
+            y = self.ops.feed_forward(self.layer_input, W_1, b_1, W_2)
+        else:
+            y = self.ops.linear(activation(self.ops.linear(self.layer_input, W_1, b_1)), W_2, None)
+        self.add_sublayer(y, second.bias)
 
 
 def _embed(embedding: TransformerEmbedding, ids: Tensor, words: Ragged) -> Tensor:
@@ -249,4 +251,4 @@ def compute_packed_loss(
         memory = encode(encoder, batch.source, batch.source_layout, ops, dtype)
         h = _decode(decoder, memory, batch.source_layout, batch.target_in, batch.target_layout, ops)
         smoothing = model.criterion.label_smoothing
-        return ops.cross_entropy(h, decoder.output.weight, None, batch.target_out, smoothing, r_drop)
+        return ops.cross_entropy(h, decoder.output.weight, decoder.output.bias, batch.target_out, smoothing, r_drop)
