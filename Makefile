@@ -7,7 +7,7 @@ SOURCES := regard tests benchmarks docs
 # Keep bytecode, also where the environment says otherwise: the tests start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo test test-slow coverage checks suite learn fuzz test-gpu bench dist clean
+.PHONY: setup demo test test-slow coverage checks suite docs learn fuzz test-gpu bench dist clean
 
 setup: .venv/dev
 
@@ -18,7 +18,7 @@ setup: .venv/dev
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --no-build-isolation --editable '.[tensorboard,formats,cluster,serve,export,vision,asian,dev]'
+	$(PIP) --no-build-isolation --editable '.[tensorboard,formats,cluster,serve,export,vision,asian,docs,dev]'
 	@touch $@
 
 demo: .venv/core
@@ -46,6 +46,11 @@ suite: .venv/dev .venv/browser
 # The rest of what is deterministic: all combinations, long series, Ray, further browser flows.
 test-slow: .venv/dev .venv/browser
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'slow and not learn and not gpu'
+
+# The documentation site in build/site; its reference is generated from the code. A broken link is an error.
+docs: .venv/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo build/site/index.html
 
 # Lines and branches of regard/ that both suites reach, child processes included; FAST=1: that `make test` reaches alone.
 coverage: .venv/dev .venv/browser
