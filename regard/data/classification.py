@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from regard.config import Count
-from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset, hash_arrays
+from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset, hash_arrays, pad_rows
+from regard.data.ngrams import NgramHasher
 from regard.data.readers.dispatch import find_format_suffix, open_rows
 from regard.data.readers.jsonl import iterate_json_lines
 from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines, iterate_tsv_rows, number_lines
@@ -190,6 +191,7 @@ class TextEncoder(NamedTuple):
     language: str
     max_length: int
     max_sentences: int
+    ngrams: NgramHasher | None = None
 
     def encode_untruncated(self, text: str) -> list[list[int]]:
         """Return the ids of each nonempty sentence, or of the text as one."""
@@ -247,6 +249,13 @@ class ClassificationBatch(SequenceBatch):
     labels: Tensor  # (B,)
 
 
+@dataclass(frozen=True)
+class NgramClassificationBatch(ClassificationBatch):
+    """A batch for a model that also reads the n-grams of a text."""
+
+    ngrams: Tensor  # (B, N), hashed, padded with 0
+
+
 class ClassificationDataset(TrainingDataset):
     """Encoded texts with label ids; each text is a list of sentences, a single one for flat models."""
 
@@ -266,8 +275,10 @@ class ClassificationDataset(TrainingDataset):
         self.dropout = dropout
         longest = [max(map(len, document), default=0) for document in documents]
         self.sizes = np.maximum(np.diff(self.offsets) * np.asarray(longest, dtype=np.int64), 1).astype(np.int32)
-        ids = self.sentences.values.astype(np.int64)
-        self.fingerprint = hash_arrays(ids, self.sentences.offsets, self.offsets, self.labels)
+        hasher, ids = encoder.ngrams, self.sentences.values.astype(np.int64)
+        self.ngrams = RaggedArray.from_rows(hasher.hash_text(example.text) for example in examples) if hasher else None
+        ngrams = [self.ngrams] if self.ngrams is not None else []
+        self.fingerprint = hash_arrays(ids, self.sentences.offsets, self.offsets, self.labels, *ngrams)
 
     def describe_truncation(self) -> list[str]:
         """Return how many sentences and texts were cut."""
@@ -290,7 +301,10 @@ class ClassificationDataset(TrainingDataset):
         ids, lengths = _pad_documents(documents)
         if not self.encoder.is_hierarchical:
             ids, lengths = ids[:, 0], lengths[:, 0]
-        return ClassificationBatch(ids, lengths, torch.from_numpy(self.labels[rows]))
+        labels = torch.from_numpy(self.labels[rows])
+        if self.ngrams is None:
+            return ClassificationBatch(ids, lengths, labels)
+        return NgramClassificationBatch(ids, lengths, labels, torch.from_numpy(pad_rows(self.ngrams, rows)[0]))
 
     def _apply_bpe_dropout(self, documents: Sequence[Sequence[Sequence[int]]], seed: int) -> list[list[Sequence[int]]]:
         flat = [ids for document in documents for ids in document]

@@ -193,7 +193,8 @@ class TagTextSettings:
     vocabulary: Count = 30000
     minimum: Count = 2
     lowercase: bool = True
-    suffix: Annotated[int, Range(0, 20)] = 3  # letters of the longest suffix
+    prefix: Annotated[int, Range(0, 20)] = 0  # letters of the longest prefix
+    suffix: Annotated[int, Range(0, 20)] = 3  # of the longest suffix
     shape: bool = True
     dropout: Fraction = 0.0
 
@@ -204,15 +205,18 @@ _VOCABULARY_FILE = "vocabulary.json"
 
 def _list_feature_kinds(settings: TagTextSettings, inputs: Sequence[int | str]) -> list[str]:
     """Return the kinds of features of a word, in order; the word itself is first."""
+    columns = [f"column {column}" for column in inputs]
     suffixes = [f"suffix {letters}" for letters in range(1, settings.suffix + 1)]
-    return ["word", *(f"column {column}" for column in inputs), *suffixes, *(["shape"] if settings.shape else [])]
+    prefixes = [f"prefix {letters}" for letters in range(1, settings.prefix + 1)]
+    return ["word", *columns, *suffixes, *(["shape"] if settings.shape else []), *prefixes]
 
 
 def extract_word_features(row: WordColumns, settings: TagTextSettings) -> list[str | None]:
-    """Return a value for each kind of feature; None if a word is too short for a suffix."""
+    """Return a value for each kind of feature; None if a word is too short for a prefix or suffix."""
     word = row[0].lower() if settings.lowercase else row[0]
     suffixes = [word[-letters:] if len(word) >= letters else None for letters in range(1, settings.suffix + 1)]
-    return [word, *row[1:], *suffixes, *([compute_word_shape(row[0])] if settings.shape else [])]
+    prefixes = [word[:letters] if len(word) >= letters else None for letters in range(1, settings.prefix + 1)]
+    return [word, *row[1:], *suffixes, *([compute_word_shape(row[0])] if settings.shape else []), *prefixes]
 
 
 def compute_word_shape(word: str) -> str:

@@ -1,4 +1,4 @@
-"""Base class and settings of text classifiers (`lin2017`, `yang2016`)."""
+"""Base class and settings of text classifiers (`lin2017`, `yang2016`, `default-classification`)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class ClassifierSettings(EmbeddingSettings):
     cell: Literal["gru", "lstm", "elman"] = "gru"
     pooling: Literal["attention", "max", "mean"] = "attention"
     reads_sentences: ClassVar[bool] = False  # a text is read sentence by sentence, not as one sequence
+    reads_ngrams: ClassVar[bool] = False  # keys `word_ngrams`, `char_ngrams` and `buckets` say which
 
     def make_embedding(self, vocabulary_size: int) -> nn.Embedding:
         """Return embeddings with a small initial variance.

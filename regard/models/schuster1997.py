@@ -27,7 +27,7 @@ from regard.nn.recurrent import reverse_sequences
 class SequenceNetworkSettings:
     """Keys of a sequence network; the `model` section of `schuster1997-regression`."""
 
-    network: Literal["brnn", "rnn", "tdnn", "mlp"] = "brnn"
+    network: Literal["brnn", "stacked", "rnn", "tdnn", "mlp"] = "brnn"
     cell: Literal["gru", "lstm", "elman"] = "lstm"
     size: PositiveInt = 128
     layers: NumLayers = 1
@@ -60,6 +60,21 @@ class BiRNN(nn.Module):
         forwards, _ = self.ahead(x, lengths)
         backwards, _ = self.back(reverse_sequences(x, lengths), lengths)
         return torch.cat((forwards, reverse_sequences(backwards, lengths)), -1)
+
+
+class StackedBiRNN(nn.Module):
+    """Bidirectional RNN whose layers above the first read both directions of the layer below."""
+
+    def __init__(self, settings: SequenceNetworkSettings, input_size: int) -> None:
+        super().__init__()
+        cell, sizes = CELLS[settings.cell], (input_size, settings.size, settings.layers)
+        self.recurrent = Recurrent(cell, *sizes, True, settings.dropout, settings.residual)
+        self.output_size = self.recurrent.output_size
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Map x (B, S, I) to (B, S, 2H)."""
+        outputs: Tensor = self.recurrent(x, lengths)[0]
+        return outputs
 
 
 class DelayedRNN(nn.Module):
@@ -107,8 +122,9 @@ class WindowedMLP(nn.Module):
 
 
 # Each is called with x (B, S, I), zero after each end, and lengths (B,), and returns h (B, S, output_size).
-NETWORKS: dict[str, type[BiRNN | DelayedRNN | WindowedMLP]] = {
+NETWORKS: dict[str, type[BiRNN | StackedBiRNN | DelayedRNN | WindowedMLP]] = {
     "brnn": BiRNN,
+    "stacked": StackedBiRNN,
     "rnn": DelayedRNN,
     "tdnn": WindowedMLP,
     "mlp": WindowedMLP,

@@ -7,6 +7,7 @@ from regard.nn.alignments import Alignment, Global, Hard, HardSample, LocalMonot
 from regard.nn.attention import Attention, MultiHeadAttention
 from regard.nn.coverage import Coverage, LinguisticCoverage, NeuralCoverage
 from regard.nn.memory import Attended, Memory, masked_softmax, prefix_mask
+from regard.nn.ngrams import NgramLinear
 from regard.nn.pooling import (
     AttentionOverAttention,
     HierarchicalAttention,
@@ -46,6 +47,7 @@ __all__ = [
     "Memory",
     "MultiHeadAttention",
     "NeuralCoverage",
+    "NgramLinear",
     "NoPositions",
     "Recurrent",
     "ScaledDot",

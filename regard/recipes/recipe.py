@@ -275,8 +275,13 @@ DEFAULT_PAIRS = 100_000  # if the size of the corpus is unknown
 
 
 def resolve_auto_sizes(recipe: Mapping[str, Any], pairs: int = DEFAULT_PAIRS, table: str = "gpu") -> Recipe:
-    """Return the recipe with each `auto` replaced by the value of a table for a corpus of `pairs` pairs."""
-    sizes = next(sizes for max_pairs, sizes in AUTO_SIZES[table].items() if pairs < max_pairs)
+    """Return the recipe with each `auto` replaced by the value of a table for a corpus of `pairs` pairs.
+
+    Unless it is `finetuning`, the table of the recipe's task takes its place, if there is one; `pairs` is then a number
+    of characters (`classify`) or of words (`tag`).
+    """
+    rows = AUTO_SIZES[table] if table == "finetuning" else AUTO_SIZES.get(get_task_name(recipe), AUTO_SIZES[table])
+    sizes = next(sizes for max_pairs, sizes in rows.items() if pairs < max_pairs)
     changes: dict[str, Any] = {}
     for section, values in sizes.items():
         is_auto = [name for name in values if recipe.get(section, {}).get(name) == "auto"]

@@ -8,9 +8,8 @@ A task is one module, which has in this order
 4. a batch (`regard.data.dataset.Batch`) and a dataset of encoded examples (`TrainingDataset`);
 5. a `Prediction`, and a `Predictor` that makes predictions and scores them;
 6. a class derived from `InMemoryTask`, which names these parts; its `prepare` and `load` have the steps from files to a
-   trainer and from a run to a predictor. Tasks whose data stay on disk derive from `Task`.
-
-A line in `regard.tasks.TASKS` makes the task known to every command.
+   trainer and from a run to a predictor. Tasks whose data stay on disk derive from `Task`. A line in
+   `regard.tasks.TASKS` makes the task known to every command.
 """
 
 from __future__ import annotations
@@ -237,17 +236,14 @@ class Predictor(ABC):
 
     def validate(self, examples: Sequence[Any], dataset: Any, max_measured: int) -> Validation:
         """Return the loss of all dev examples, and metrics and samples of the first `max_measured` ones."""
-        outputs = self.run_model(dataset)
-        measured = self.compute_metrics(examples, outputs)
-        loss = measured["loss"]
-        if not math.isfinite(loss):
+        measured = self.compute_metrics(examples, outputs := self.run_model(dataset))
+        if not math.isfinite(loss := measured["loss"]):
             raise ArithmeticError("the dev loss is NaN or inf")
         if max_measured < len(examples):
             measured = self.compute_metrics(examples[:max_measured], outputs[:max_measured])
         metrics = {name: value for name, value in measured.items() if name in self.selection_metrics}
-        selection_metric = next(name for name in self.selection_metrics if name in metrics)
         samples = [self.make_sample(*pair) for pair in zip(examples[:SAMPLES], outputs, strict=False)]
-        return Validation(loss, metrics, selection_metric, samples)
+        return Validation(loss, metrics, next(filter(metrics.__contains__, self.selection_metrics)), samples)
 
     @torch.inference_mode()
     def run_model(self, dataset: TrainingDataset) -> list[Any]:
@@ -334,6 +330,10 @@ class InMemoryTask(Task, Generic[ExampleT]):
         """Return the config with what the data decide; `parent` is the run whose vocabulary is used."""
         return config
 
+    def measure_corpus(self, split: Split[ExampleT]) -> int:
+        """Return the size of the corpus in the unit of the task's table of automatic sizes."""
+        return len(split.train)
+
     def measure_length(self, example: ExampleT) -> int:
         """Return the length of a training example, which is left out if it is above `data.max_length`."""
         return 0
@@ -352,9 +352,10 @@ class InMemoryTask(Task, Generic[ExampleT]):
 
     def prepare(self, run: Run, config: RunConfig, resume: bool) -> PreparedRun:
         """Split and encode the examples, and learn or load the vocabulary."""
-        # 1. Read the examples, hold out a dev set, and resolve sizes that are `auto` by the number of examples.
+        # 1. Read the examples, hold out a dev set, and resolve sizes that are `auto` by the size of the corpus.
         split = self.split(config.data, config.training.seed)
-        config = config if resume else config.resolve_auto_sizes(len(split.train))
+        size = len(split.train) if config.auto_table == "finetuning" else self.measure_corpus(split)
+        config = config if resume else config.resolve_auto_sizes(size)
         # 2. Load the vocabulary of this run, or of the run that it starts from, or learn one.
         init_from = config.training.init_from
         parent = run if resume else Run(Path(init_from)) if init_from else None  # the run whose vocabularies are used
@@ -403,8 +404,7 @@ class InMemoryTask(Task, Generic[ExampleT]):
     def load(self, *runs: str | Path, device: str | torch.device | None = None) -> Any:
         """Load the best checkpoint of a run as a predictor; by default on a GPU if there is one."""
         if len(runs) != 1:
-            names = ", ".join(map(str, runs))
-            raise UserError(f"a model that {self.verb} cannot join an ensemble: give one run, not {names}")
+            raise UserError(f"a model that {self.verb} cannot join an ensemble: give one run, not {len(runs)}")
         run = Run(Path(runs[0]))
         config = self.make_config(run.read_config())
         vocabulary = self.load_vocabulary(run, config)

@@ -23,6 +23,7 @@ from regard.data.classification import (
     read_texts,
 )
 from regard.data.dataset import Integers
+from regard.data.ngrams import NgramHasher
 from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate.label_metrics import ConfusionMatrix
@@ -151,7 +152,8 @@ class ClassificationPredictor(Predictor):
 
     def run_batch(self, batch: ClassificationBatch) -> list[_ClassifierOutput]:
         """Return label probabilities and attention weights of each text."""
-        logits, *attention = self.model(batch.source, batch.lengths)
+        source, lengths, _, *ngrams = batch
+        logits, *attention = self.model(source, lengths, *ngrams)
         no_weights = [None] * batch.num_rows
         weights = (no_weights if tensor is None else tensor.float().cpu().numpy() for tensor in attention)
         columns = (tensor.cpu().numpy() for tensor in (log_probs(logits), batch.source, batch.lengths))
@@ -223,6 +225,10 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         """Return text and label."""
         return Pair(example.text, example.label)
 
+    def measure_corpus(self, split: Split[LabelledText]) -> int:
+        """Return the number of characters."""
+        return sum(len(example.text) for example in split.train)
+
     def learn_vocabulary(self, split: Split[LabelledText], config: RunConfig) -> ClassificationVocabulary:
         """Train a tokenizer on the training texts; labels include those of texts that are held out."""
         labelled = split.train if config.data.dev else [*split.train, *split.dev]
@@ -266,18 +272,23 @@ class ClassificationTask(InMemoryTask[LabelledText]):
 
 
 def _make_vocabulary(tokenizer: Tokenizer, labels: LabelVocabulary, config: RunConfig) -> ClassificationVocabulary:
-    data, is_hierarchical = config.data, _reads_sentences(config.model["kind"])
-    encoder = TextEncoder(tokenizer, is_hierarchical, data.language, data.max_length, data.max_sentences)
+    data, model = config.data, config.model
+    settings = _find_classifier_settings(model["kind"])
+    hasher = (
+        NgramHasher(model["word_ngrams"], model["char_ngrams"], model["buckets"]) if settings.reads_ngrams else None
+    )
+    limits = data.max_length, data.max_sentences
+    encoder = TextEncoder(tokenizer, settings.reads_sentences, data.language, *limits, hasher)
     return ClassificationVocabulary(encoder, labels, config.text)
 
 
-def _reads_sentences(kind: str) -> bool:
-    """Return whether a kind of model reads a text sentence by sentence."""
+def _find_classifier_settings(kind: str) -> type[ClassifierSettings]:
+    """Return the settings class of a kind of classifier."""
     import_plugins()
     classifiers = {name: settings for name, (settings, _) in MODELS.items() if issubclass(settings, ClassifierSettings)}
     if kind not in classifiers:
         raise UserError(f"model.kind {kind!r} is not a classifier{format_suggestion(str(kind), classifiers)}")
-    return classifiers[kind].reads_sentences
+    return classifiers[kind]
 
 
 def subsample_evenly(examples: Sequence[LabelledText], max_examples: int) -> list[LabelledText]:

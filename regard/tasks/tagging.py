@@ -201,6 +201,10 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
         """Return the number of words."""
         return len(example.words)
 
+    def measure_corpus(self, split: Split[TaggedSentence]) -> int:
+        """Return the number of words."""
+        return sum(len(sentence.words) for sentence in split.train)
+
     def make_split_pair(self, example: TaggedSentence) -> Pair:
         """Return words and labels as text."""
         return Pair("\n".join(map("\t".join, example.words)), "\n".join(example.labels))

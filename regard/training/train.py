@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.console import log_message, make_progress_bar
-from regard.data.readers.dispatch import PipeCopies, open_pipe_copies
+from regard.data.readers.dispatch import PipeCopies, detect_task, open_pipe_copies
 from regard.data.readers.text import is_pipe
 from regard.errors import UserError
 from regard.evaluate.translation_metrics import check_tokenizer
@@ -25,7 +25,7 @@ from regard.fast import accelerate
 from regard.models import build
 from regard.models.registry import build_on_meta
 from regard.paths import read_package_yaml
-from regard.recipes.recipe import RunConfig, read_recipe
+from regard.recipes.recipe import AUTO_SIZES, RunConfig, get_task_name, read_recipe
 from regard.runs import Run
 from regard.runs.run import IMPORTED, lock_run
 from regard.tasks import get_task
@@ -203,7 +203,8 @@ def _log_sizes(config: RunConfig, resolved: RunConfig) -> None:
             if is_listed or value == "auto" != chosen:
                 sizes.append(f"{section}.{key}={chosen}")
     if sizes:
-        purpose = "values for fine-tuning" if is_finetuning else "sizes for a CPU"
+        has_own_table = get_task_name(config.recipe) in AUTO_SIZES
+        purpose = "values for fine-tuning" if is_finetuning else f"sizes for {'the data' if has_own_table else 'a CPU'}"
         log_message(f"{purpose}, which you can override: {' '.join(sizes)}")
 
 
@@ -226,9 +227,24 @@ def build_new_config(run: Run, recipe: RecipeSource, overrides: Mapping[str, Any
     if recipe is None and parent:
         config = _make_config_of_parent(Run(Path(parent)), overrides.get("training.device", "auto"))
     else:
-        config = make_config(recipe if isinstance(recipe, Mapping) else read_recipe(recipe or "default"))
+        recipe = choose_default_recipe(overrides) if recipe is None else recipe
+        config = make_config(recipe if isinstance(recipe, Mapping) else read_recipe(recipe))
     parent = parent or config.recipe["training"]["init_from"]
     return _build_finetuning_config(config, Run(Path(parent)), overrides) if parent else config.override(overrides)
+
+
+_DEFAULT_RECIPES = {"classify": "default-classification", "tag": "default-tagging", "translate": "default"}
+
+
+def choose_default_recipe(overrides: Mapping[str, Any]) -> str:
+    """Return the default recipe of the task that the training data are for; only translation has languages."""
+    paths = list(map(Path, overrides.get("data.train") or ()))
+    is_translation = not paths or "data.source" in overrides or "data.target" in overrides
+    task = "translate" if is_translation else detect_task(paths)
+    if task != "translate":
+        content = {"classify": "labelled texts", "tag": "words with labels"}[task]
+        log_message(f"{paths[0]}: {content}; the recipe is {_DEFAULT_RECIPES[task]} (choose another with --recipe)")
+    return _DEFAULT_RECIPES[task]
 
 
 def _check_no_run_exists(run: Run) -> None:

@@ -274,7 +274,7 @@ def test_initial_embeddings_are_small_and_forget_biases_one() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model.network": "cnn"}, "one of brnn, rnn, tdnn, mlp, not 'cnn'"),
+        ({"model.network": "cnn"}, "one of brnn, stacked, rnn, tdnn, mlp, not 'cnn'"),
         ({"model.size": 0}, "size must be at least 1"),
         ({"model.layers": 0}, "layers must be at least 1"),
         ({"model.dropout": 1.0}, "dropout must be at least 0 and below 1"),

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from itertools import islice
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 
@@ -126,6 +127,67 @@ def detect_suffix(path: Path) -> str:
     """Return the suffix that suits the content of a file without one, such as `.tmx.gz`."""
     with path.open("rb") as raw, open_decompressed(path) as file:
         return detect_format(peek_bytes(file)) + detect_compression(peek_bytes(raw))
+
+
+_PROBED_ROWS = 2000
+_MIN_LABEL_REPEATS = 10  # mean number of rows of a label: sources of a translation memory are repeated less often
+_MAX_LABEL_LENGTH = 40
+
+
+def detect_task(paths: Sequence[Path]) -> str:
+    """Return the task that data are for, judged by the first rows: `classify`, `tag` or `translate`.
+
+    Labelled texts are folders, rows with labels, or a header that says so; words with labels are columns in a text
+    file, with blank lines between sentences. Raise UserError if labels seem to be in another column than the first.
+    """
+    first = paths[0]
+    if first.is_dir():
+        return "classify"
+    if not first.is_file():
+        return "translate"
+    suffix = find_format_suffix(first)
+    if suffix == ".jsonl":
+        (row,) = [*islice((line for line in iterate_lines(first) if line.strip()), 1)] or [""]
+        return "classify" if '"label"' in row and '"text"' in row else "translate"
+    if suffix == ".tsv":
+        return _detect_task_of_rows(first)
+    is_single_text = suffix not in _READERS and all(find_format_suffix(path) == suffix for path in paths)
+    return "tag" if is_single_text and _has_columns(first) else "translate"
+
+
+def _detect_task_of_rows(path: Path) -> str:
+    """Return the task that a .tsv file is for: `classify` if few values in the first column label different texts."""
+    rows = [line.split("\t") for line in islice(iterate_lines(path), _PROBED_ROWS)]
+    rows = [cells for cells in rows if len(cells) > 1]
+    header = [cell.strip().lower() for cell in rows[0]] if rows else []
+    if header[:2] == ["label", "text"]:
+        return "classify"
+    has_labels = [_are_labels([cells[column] for cells in rows]) for column in (0, 1)]
+    if has_labels == [True, False]:
+        return "classify"
+    if has_labels == [False, True] or "label" in header:
+        label = header.index("label") + 1 if "label" in header else 2
+        raise UserError(
+            f"{path}: column {label} seems to be a label; to train a classifier, add --recipe default-classification "
+            f"data.label={label} data.text={1 if label > 1 else 2}{' data.header=true' if 'label' in header else ''}, "
+            "for a translation model --recipe default"
+        )
+    return "translate"
+
+
+def _are_labels(values: Sequence[str]) -> bool:
+    """Return whether a column has few short values."""
+    distinct = set(values)
+    is_repeated = len(values) >= _MIN_LABEL_REPEATS * len(distinct) and len(distinct) > 1
+    return is_repeated and all(len(value) <= _MAX_LABEL_LENGTH for value in distinct)
+
+
+def _has_columns(path: Path) -> bool:
+    """Return whether a text has a word and its label on each line, and blank lines between sentences."""
+    lines = list(islice((line for line in iterate_lines(path) if not line.startswith("#")), _PROBED_ROWS))
+    counts = {len(line.split("\t") if "\t" in line else line.split()) for line in lines if line.strip()}
+    has_blank_lines = any(not line.strip() for line in lines[1:-1])
+    return has_blank_lines and len(counts) == 1 and min(counts) > 1
 
 
 def read_all_pairs(

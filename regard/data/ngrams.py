@@ -1,0 +1,47 @@
+"""Hashed n-grams of a text: of its words in lower case, and of the characters of its words as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+from zlib import crc32
+
+from regard.tokenizers.words import find_tokens
+
+_MIN_CHARACTERS = 3  # of a character n-gram; spaces at both ends of a word count
+_CACHED_WORDS = 1 << 16
+
+
+class NgramHasher(NamedTuple):
+    """Hashes the n-grams of a text to ids from 1 to `buckets` − 1; 0 is padding."""
+
+    max_words: int  # longest word n-gram; 0: none
+    max_characters: int  # longest character n-gram of a word; below 3: none
+    buckets: int
+
+    def hash_text(self, text: str) -> list[int]:
+        """Return the ids of all n-grams of a text, each once, in ascending order."""
+        words = [token.text for token in find_tokens(text)]
+        lowered = [word.lower() for word in words]
+        ids = {
+            _hash("w" + " ".join(lowered[start : start + size]), self.buckets)
+            for size in range(1, self.max_words + 1)
+            for start in range(len(words) - size + 1)
+        }
+        return sorted(ids.union(*(_hash_characters(word, self.max_characters, self.buckets) for word in set(words))))
+
+
+@lru_cache(_CACHED_WORDS)
+def _hash_characters(word: str, max_size: int, buckets: int) -> Sequence[int]:
+    """Return the ids of the character n-grams of a word."""
+    padded = f" {word} "
+    return [
+        _hash("c" + padded[start : start + size], buckets)
+        for size in range(_MIN_CHARACTERS, max_size + 1)
+        for start in range(len(padded) - size + 1)
+    ]
+
+
+def _hash(ngram: str, buckets: int) -> int:
+    return crc32(ngram.encode("utf-8", "surrogatepass")) % (buckets - 1) + 1

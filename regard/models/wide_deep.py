@@ -1,0 +1,118 @@
+"""Wide and deep text classifier (Cheng et al. 2016, arXiv:1606.07792): a linear model of n-grams beside self-attention.
+
+The wide part is a linear model of word and character n-grams. The deep part is an ensemble of small networks that
+attend to words (Lin 2017, eq. 6, 7). Logits of both are added, and both are trained together. With few texts the
+n-grams keep up with a bag of words, and attention adds what depends on context. By default a state depends on three
+words only, so that the attention weight of a word is about that word.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.config import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Range
+from regard.models.classifier import POOLING, Classifier, ClassifierOutput, ClassifierSettings
+from regard.models.losses import CrossEntropy
+from regard.models.schuster1997 import NETWORKS, SequenceNetworkSettings
+from regard.nn import NgramLinear, StructuredSelfAttention, prefix_mask
+from regard.special_tokens import PAD, UNK
+
+_EMBEDDING_INIT_STD = 0.3  # larger than in other classifiers: training is short
+
+
+@dataclass(frozen=True, kw_only=True)
+class WideDeepSettings(ClassifierSettings, SequenceNetworkSettings):
+    """The `model` section of `default-classification`."""
+
+    reads_ngrams: ClassVar[bool] = True
+    network: Literal["brnn", "stacked", "rnn", "tdnn", "mlp"] = "tdnn"
+    cell: Literal["gru", "lstm", "elman"] = "lstm"
+    size: PositiveInt = 100
+    dropout: Fraction = 0.5
+    window: NonNegativeInt = 1
+    embedding_dropout: Fraction = 0.3
+    word_dropout: Fraction = 0.1
+    hops: PositiveInt = 2
+    members: PositiveInt = 3
+    word_ngrams: NonNegativeInt = 2
+    char_ngrams: NonNegativeInt = 5
+    buckets: Annotated[int, Range(2, 1 << 30)] = 1 << 16
+    ngram_scale: NonNegativeFloat = 3.0
+    ngram_dropout: Fraction = 0.3
+
+
+class AttentionBranch(nn.Module):
+    """One member of the ensemble: embeddings, a network over words, attention, and a linear output layer."""
+
+    def __init__(self, settings: WideDeepSettings, source_size: int, target_size: int) -> None:
+        super().__init__()
+        self.embedding = settings.make_embedding(source_size)
+        nn.init.normal_(self.embedding.weight, std=_EMBEDDING_INIT_STD)
+        self.embedding_dropout = nn.Dropout(settings.embedding_dropout)
+        self.network = NETWORKS[settings.network](settings, settings.embedding_size)
+        width, has_attention = self.network.output_size, settings.pooling == "attention"
+        self.pooling = (
+            StructuredSelfAttention(width, width, settings.hops) if has_attention else POOLING[settings.pooling]()
+        )
+        self.dropout = nn.Dropout(settings.dropout)
+        self.output = nn.Linear(width * (settings.hops if has_attention else 1), target_size)
+        self.word_dropout = settings.word_dropout
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return logits (B, L) and attention weights (B, hops, S) for ids (B, S) with lengths (B,)."""
+        if self.training and self.word_dropout:
+            is_dropped = torch.rand(ids.shape, device=ids.device) < self.word_dropout
+            ids = ids.masked_fill(is_dropped & (ids != PAD), UNK)
+        mask = prefix_mask(lengths, ids.shape[1])
+        words = self.embedding_dropout(self.embedding(ids)) * mask[..., None]
+        pooled, weights = self.pooling(self.network(words, lengths), mask)
+        return self.output(self.dropout(pooled.flatten(1))), weights
+
+
+class WideDeepClassifier(Classifier):
+    """Ensemble of attention branches, each with the logits of the n-grams; probabilities are averaged."""
+
+    def __init__(self, settings: WideDeepSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
+        super().__init__(criterion)
+        self.members = nn.ModuleList(
+            AttentionBranch(settings, source_size, target_size) for _ in range(settings.members)
+        )
+        self.ngrams = NgramLinear(settings.buckets, target_size, settings.ngram_scale, settings.ngram_dropout)
+
+    def forward(self, ids: Tensor, lengths: Tensor, ngrams: Tensor | None = None) -> ClassifierOutput:
+        """Return the logarithm of mean probabilities (B, L), and attention weights (B, members · hops, S).
+
+        Args:
+            ids: token ids (B, S).
+            lengths: number of tokens of each text, (B,).
+            ngrams: hashed n-grams (B, N), padded with 0; None: none.
+        """
+        logits, weights = self.run_members(ids, lengths, ngrams)
+        mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(self.members))
+        return ClassifierOutput(mean, weights)
+
+    def run_members(self, ids: Tensor, lengths: Tensor, ngrams: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return the logits of each member (members, B, L), and attention weights; arguments as of `forward`."""
+        outputs = [member(ids, lengths) for member in self.members]
+        logits = torch.stack([member_logits for member_logits, _ in outputs])
+        if ngrams is not None:
+            logits = logits + self.ngrams(ngrams)
+        has_attention = outputs[0][1] is not None
+        return logits, torch.cat([weights for _, weights in outputs], 1) if has_attention else None
+
+    def loss_sum(self, ids: Tensor, lengths: Tensor, labels: Tensor, ngrams: Tensor | None = None) -> Tensor:
+        """Return −Σ log p(label), with label smoothing, averaged over the members, which learn one by one."""
+        logits, _ = self.run_members(ids, lengths, ngrams)
+        repeated = labels.repeat(len(self.members))
+        loss = F.cross_entropy(logits.flatten(0, 1), repeated, reduction="sum", label_smoothing=self.label_smoothing)
+        return loss / len(self.members)
+
+    def loss_count(self, ids: Tensor, lengths: Tensor, labels: Tensor, ngrams: Tensor | None = None) -> Tensor:
+        """Return the number of texts."""
+        return super().loss_count(ids, lengths, labels)
