@@ -219,6 +219,11 @@ class ClassificationVocabulary(NamedTuple):
         """Number of tokens and of labels."""
         return self.encoder.tokenizer.vocab_size, len(self.labels.names)
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Tokenizer of the texts."""
+        return self.encoder.tokenizer
+
     def describe(self) -> str:
         """Return the numbers of tokens and labels as text."""
         return f"vocabulary {self.sizes[0]:,}, {self.sizes[1]} labels"

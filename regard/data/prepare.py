@@ -155,7 +155,8 @@ def load_or_train_tokenizers(data: DataSettings, settings: TextSettings, split: 
     tags = sorted({corpus.tag for corpus in list_corpora(data) if corpus.tag})
     key = {
         **_make_pairs_key(data, split),
-        "text": {**dataclasses.asdict(settings), "dropout": None},  # affects training, not the vocabulary
+        # Keys that affect training, not the vocabulary, are left out.
+        "text": {**dataclasses.asdict(settings), **dict.fromkeys(("dropout", "vectors", "tune_vectors"))},
         "tags": tags,
     }
     folder = cache_data("vocabulary", key, lambda folder: _train_tokenizers(folder, data, settings, split, tags))

@@ -87,6 +87,7 @@ class PreparedRun(NamedTuple):
     save_vocabularies: Callable[[Path], None]  # writes the vocabularies into a folder
     description: str  # one line about the data, for the log
     on_best: OnBestCallback | None = None
+    tokenizer: Any = None  # of the inputs, for pretrained word vectors
 
 
 class DevExample(NamedTuple):
@@ -357,8 +358,7 @@ class InMemoryTask(Task, Generic[ExampleT]):
         size = len(split.train) if config.auto_table == "finetuning" else self.measure_corpus(split)
         config = config if resume else config.resolve_auto_sizes(size)
         # 2. Load the vocabulary of this run, or of the run that it starts from, or learn one.
-        init_from = config.training.init_from
-        parent = run if resume else Run(Path(init_from)) if init_from else None  # the run whose vocabularies are used
+        parent = run if resume else Run(Path(config.training.init_from)) if config.training.init_from else None
         vocabulary = self.load_vocabulary(parent, config) if parent else self.learn_vocabulary(split, config)
         # 3. Encode the training examples and the dev set.
         dataset = self.make_training_set(split, vocabulary, config)
@@ -370,8 +370,8 @@ class InMemoryTask(Task, Generic[ExampleT]):
         nouns, left_out = self.predictor.nouns, format_left_out({**split.left_out, **dataset.left_out})
         train_set = format_count(len(dataset), nouns, left_out, *self.describe_training_set(split, dataset))
         dev_set = format_count(len(split.dev), f"dev {nouns}", *self.describe_dev_set(dev))
-        description = f"{train_set}, {dev_set}, {vocabulary.describe()}"
-        return PreparedRun(run, config, dataset, validator, vocabulary.sizes, vocabulary.save, description)
+        learnt = vocabulary.sizes, vocabulary.save, f"{train_set}, {dev_set}, {vocabulary.describe()}"
+        return PreparedRun(run, config, dataset, validator, *learnt, tokenizer=getattr(vocabulary, "tokenizer", None))
 
     def split(self, data: Any, seed: int) -> Split[ExampleT]:
         """Read the examples; without a dev set, hold out some by a hash of their input, so that order does not matter.

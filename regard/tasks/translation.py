@@ -238,6 +238,7 @@ class TranslationTask(Task):
             partial(save_tokenizers, tokenizers, settings),
             _describe_translation_data(prepared, len(split.dev), tokenizers),
             _make_head_writer(run, split.dev, tokenizers) if config.model.get("align_layer") == "auto" else None,
+            tokenizers.source,
         )
 
     def load(self, *runs: str | Path, device: str | torch.device | None = None) -> Translator:

@@ -37,8 +37,12 @@ class VocabularySettings:
     byte_fallback: bool = True
     lowercase: bool = False
     dropout: Fraction = 0.0
+    vectors: str | None = None
+    tune_vectors: bool = True
 
     def __post_init__(self) -> None:
+        if not self.tune_vectors and self.vectors is None:
+            raise ValueError("tune_vectors=false freezes pretrained vectors: it needs text.vectors")
         if self.dropout and self.kind != "bpe":
             raise ValueError(f"dropout={self.dropout} skips BPE merges: it needs kind bpe, not {self.kind}")
 

@@ -134,6 +134,11 @@ def _build_trainer(prepared: PreparedRun, distributed: DistributedContext) -> Tr
     with preserve_generators(device):
         seed_generators(settings.seed, device)
         model = accelerate(build(config.recipe, *prepared.vocabulary_sizes))
+    if config.recipe["text"].get("vectors"):
+        from regard.data.readers.word_vectors import use_word_vectors_
+
+        is_new = not (settings.init_from or run.list_steps())
+        use_word_vectors_(model, prepared.tokenizer, config.recipe["text"], is_new)
     if settings.init_from and not run.list_steps():
         model.load_state_dict(Run(Path(settings.init_from)).load_model(prepared.vocabulary_sizes).state_dict())
     validate, on_best = prepared.validate, prepared.on_best
@@ -297,6 +302,9 @@ def _make_config_of_parent(parent: Run, device: str) -> RunConfig:
     return replace(make_config({**recipe, "data": data, "training": training}), auto_table="finetuning")
 
 
+_OWN_TEXT_KEYS = ("dropout", "tune_vectors")  # of `text`, which may differ from those of the parent run
+
+
 def _build_finetuning_config(config: RunConfig, parent: Run, overrides: Mapping[str, Any]) -> RunConfig:
     """Return the config with the parent run's model and vocabularies, which its weights require."""
     recipe, parent_recipe = config.recipe, parent.read_config()
@@ -306,14 +314,16 @@ def _build_finetuning_config(config: RunConfig, parent: Run, overrides: Mapping[
             f"{parent.folder} has model.kind {kinds[1]}, but the recipe {recipe.get('recipe')!r} has "
             f"{kinds[0]}; leave the recipe out, or choose one with {kinds[1]}"
         )
-    text = parent_recipe["text"] | {name: recipe["text"][name] for name in ("dropout",) if name in recipe["text"]}
+    text = parent_recipe["text"] | {
+        name: recipe["text"][name] for name in ("dropout", "tune_vectors") if name in recipe["text"]
+    }
     merged = make_config({**recipe, "model": parent_recipe["model"], "text": text}).override(overrides)
     merged = replace(merged, auto_table=config.auto_table)
     fits = _compute_weight_shapes(merged.recipe) == _compute_weight_shapes(parent_recipe)
     for section in ("text", "model"):
         for name, value in parent_recipe[section].items():
             new_value = merged.recipe[section][name]
-            if new_value != value and not (name == "dropout" if section == "text" else fits):
+            if new_value != value and not (name in _OWN_TEXT_KEYS if section == "text" else fits):
                 raise UserError(
                     f"{section}.{name} is {value} in {parent.folder}, from which this run starts, and cannot be "
                     f"{new_value}: the weights would not fit"
@@ -355,7 +365,7 @@ def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str,
 def make_paths_absolute(config: RunConfig) -> RunConfig:
     """Return the config with absolute paths, so that the run can be resumed from any folder."""
     changes: dict[str, Any] = {}
-    for key in ("data.train", "data.dev", "data.mix", "data.alignments", "training.init_from"):
+    for key in ("data.train", "data.dev", "data.mix", "data.alignments", "text.vectors", "training.init_from"):
         section, name = key.split(".")
         if path := config.recipe[section].get(name):
             changes[key] = str(Path(path).absolute()) if isinstance(path, str) else _make_absolute(path)

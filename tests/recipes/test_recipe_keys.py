@@ -829,6 +829,25 @@ def check_text_kind(factory: TrainerFactory) -> None:
             assert max(map(len, written[4:])) > 1
 
 
+def check_text_vectors(factory: TrainerFactory) -> None:
+    path = factory.new_folder() / "vectors.txt"
+    path.write_text("the " + " ".join(["0.5"] * 8) + "\n", encoding="utf-8")
+    for value in (str(path), None):
+        trainer = factory.build({"text.vectors": value})
+        id = trainer.validate.tokenizers.source.encode("the")[0]
+        assert (trainer.model.encoder.embedding.weight[id] == 0.5).all() == (value is not None)
+
+
+def check_text_tune_vectors(factory: TrainerFactory) -> None:
+    path = factory.new_folder() / "vectors.txt"
+    path.write_text("the " + " ".join(["0.5"] * 8) + "\n", encoding="utf-8")
+    for value in (True, False):
+        trainer = factory.build({"text.vectors": str(path), "text.tune_vectors": value})
+        before = trainer.model.encoder.embedding.weight.detach().clone()
+        trainer.train_step(next(trainer.load_update_batches()))
+        assert torch.equal(before, trainer.model.encoder.embedding.weight) != value
+
+
 def check_text_vocabulary(factory: TrainerFactory) -> None:
     for value in (50, 90):
         for tokenizer in factory.build_tokenizers(kind="word", shared=False, vocabulary=value):
@@ -1469,6 +1488,8 @@ def check_training_init_from(factory: TrainerFactory) -> None:
 TRAINING_CHECKS: dict[str, Callable[[TrainerFactory], None]] = {
     "text.kind": check_text_kind,
     "text.vocabulary": check_text_vocabulary,
+    "text.vectors": check_text_vectors,
+    "text.tune_vectors": check_text_tune_vectors,
     "text.shared": check_text_shared,
     "text.byte_fallback": check_text_byte_fallback,
     "text.lowercase": check_text_lowercase,
