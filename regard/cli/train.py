@@ -124,7 +124,7 @@ def train(
 @contextmanager
 def print_resume_command_on_interrupt(command: str) -> Iterator[None]:
     """On Ctrl-C or SIGTERM print how to resume, and exit with 128 plus the signal number."""
-    from regard.training.stop_signals import Interrupted
+    from regard.training.distributed import Interrupted
 
     try:
         yield

@@ -28,7 +28,7 @@ from regard.reproduce.significance import DEVIATIONS_KEY, SEED_COUNT_KEY, Measur
 from regard.reproduce.tables import ResultTable, write_overview, write_results
 from regard.reproduce.workspace import Measure, Workspace
 from regard.runs.run import summarize_run
-from regard.training.stop_signals import Interrupted, StopSignals
+from regard.training.distributed import Interrupted, StopSignals
 from regard.version import VERSION
 
 

@@ -1,4 +1,4 @@
-"""Device and processes: mixed precision, random generators, CPU threads; torchrun's process group, DDP and FSDP.
+"""Device and processes: mixed precision, random generators, CPU threads, signals; torchrun's process group, DDP, FSDP.
 
 The threads of one operation wait for the slowest one. If another process competes for a core, all threads run at the
 pace of that core: two threads on two cores, one of them busy, are slower than one thread. A new run therefore uses only
@@ -11,6 +11,7 @@ import gc
 import math
 import os
 import platform
+import signal
 import sys
 import time
 import warnings
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -30,6 +32,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regard.console import log_message
 from regard.data.dataset import Batch
+from regard.data.loader import STOP_SIGNALS
 from regard.errors import UserError
 from regard.fast.eligibility import compute_dtype, fast_paths_enabled
 from regard.fast.gemm import TORCH_GEMM
@@ -330,3 +333,54 @@ def choose_resumed_threads(threads: int | None) -> int | None:
         "available: results may differ in the last digits"
     )
     return None
+
+
+_SIGHUP = getattr(signal, "SIGHUP", None)
+
+
+class Interrupted(Exception):  # noqa: N818 - an event, not a mistake
+    """Training was stopped by a signal (Ctrl-C, SIGTERM, SIGHUP) and has saved a checkpoint.
+
+    Step None: several runs.
+    """
+
+    def __init__(self, step: int | None, signal_number: int) -> None:
+        super().__init__(step, signal_number)  # all arguments, so that it can be pickled
+        self.step = step
+        self.signal_number = signal_number
+
+    def __str__(self) -> str:
+        return "stopped" if self.step is None else f"stopped at step {self.step}, checkpoint saved"
+
+
+class StopSignals:
+    """Records signals of `STOP_SIGNALS`, so that training stops after the current update.
+
+    A second Ctrl-C stops at once.
+
+    Only a user repeats Ctrl-C deliberately. Supervisors repeat signals, and torchrun forwards signals that its
+    processes may have received themselves.
+    """
+
+    def __init__(self) -> None:
+        self.received_signal = 0  # number of the first signal; 0: none
+
+    def _handle_signal(self, signal_number: int, frame: FrameType | None) -> None:
+        if self.received_signal and signal_number == signal.SIGINT and not is_distributed():
+            raise KeyboardInterrupt
+        self.received_signal = self.received_signal or signal_number
+
+    @contextmanager
+    def install_handlers(self) -> Iterator[None]:
+        """Install the handler, and restore the previous ones on exit; an ignored SIGHUP (nohup) stays ignored."""
+        handled = [number for number in STOP_SIGNALS if number != _SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+        try:
+            previous_handlers = {number: signal.signal(number, self._handle_signal) for number in handled}
+        except ValueError:  # not the main thread, where Python allows no handlers
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number, handler in previous_handlers.items():
+                signal.signal(number, handler)

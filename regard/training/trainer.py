@@ -35,7 +35,9 @@ from regard.training.checkpointer import Checkpointer, TrainState, ValidationRec
 from regard.training.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
+    Interrupted,
     ModelWithLoss,
+    StopSignals,
     apply_fsdp,
     describe_arithmetic,
     measure_peak_memory_mb,
@@ -58,7 +60,6 @@ from regard.training.optimizer import (
     compute_learning_rate,
     compute_progress,
 )
-from regard.training.stop_signals import Interrupted, StopSignals
 
 ZERO_BLEU_STEP = 1000  # the first validation from this step on reports a BLEU of 0
 MIN_ESTIMATED_STEPS = 200  # shorter trainings begin without an estimate
@@ -301,13 +302,12 @@ class Trainer:
         return self.estimate_last_step(), self.train_state.step
 
     def _log_estimate(self) -> None:
-        """Log how much time and memory training takes, by the forward and backward passes of one update."""
+        """Log the time and memory of training, by one update without the optimizer, whose two moments are added."""
         settings, last = self.settings, self.estimate_last_step()
         if (last or 0) < MIN_ESTIMATED_STEPS and not (settings.minutes or settings.init_from):
             return
         seconds = self.accumulator.time_update(self.dataset, self.sampler, self.clock)
-        moments_mb = 8e-6 * sum(weight.numel() for weight in self.accumulator.weights)  # of the optimizer
-        memory_mb = measure_peak_memory_mb(self.device) + moments_mb
+        memory_mb = measure_peak_memory_mb(self.device) + 8e-6 * sum(map(Tensor.numel, self.accumulator.weights))
         log_message(format_estimate(seconds, memory_mb, last, settings, self.device.type == "cpu"))
 
     def _warn_about_limits(self) -> None:

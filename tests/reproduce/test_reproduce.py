@@ -76,7 +76,7 @@ from regard.reproduce.workspace import Workspace
 from regard.runs import Run
 from regard.synthetic.translation import write_translation_corpus as write_embedded
 from regard.training import Trainer, TrainingSettings
-from regard.training.stop_signals import Interrupted
+from regard.training.distributed import Interrupted
 from regard.training.train import check_config, make_config
 from regard.translate import load
 
@@ -319,7 +319,7 @@ import os, signal, sys
 from functools import partial
 from pathlib import Path
 from regard.reproduce.runner import run_in_processes
-from regard.training.stop_signals import Interrupted
+from regard.training.distributed import Interrupted
 
 # The parent may ignore them, as nohup does.
 signal.signal(signal.SIGINT, signal.default_int_handler)

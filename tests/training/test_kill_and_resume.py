@@ -27,7 +27,7 @@ from regard.errors import UserError
 from regard.runs import Run, checkpoint
 from regard.runs.run import lock_run
 from regard.training import Trainer, train
-from regard.training.stop_signals import Interrupted
+from regard.training.distributed import Interrupted
 
 SETTINGS: dict[str, Any] = {
     "steps": 10,

@@ -19,9 +19,9 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import Validation
 from regard.training import Trainer, trainer
+from regard.training.distributed import Interrupted
 from regard.training.metrics import format_estimate
 from regard.training.optimizer import compute_learning_rate, compute_progress
-from regard.training.stop_signals import Interrupted
 from regard.training.train import build_new_config
 
 BY_TIME = {"steps": None, "schedule": "linear", "validate_every": None, "patience": None, "log_every": 1}
