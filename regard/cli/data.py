@@ -1,4 +1,4 @@
-"""`regard data …`: inspect, clean, download and create corpora."""
+"""`regard data …`: inspect, clean, split, convert, download and create corpora."""
 
 from __future__ import annotations
 
@@ -52,11 +52,13 @@ def inspect(
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else _format_inspection(report))
 
 
-def _peek_corpus(data: list[Path], source: str | None, target: str | None) -> tuple[list[Pair], Iterator[Pair]]:
+def _peek_corpus(
+    data: list[Path], source: str | None, target: str | None, allow_unnamed: bool = False
+) -> tuple[list[Pair], Iterator[Pair]]:
     """Return the first pairs of a corpus, and an iterator over all of them; raise a UserError if there are none."""
     from regard.corpus.filters import peek_pairs
 
-    first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=False))
+    first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=allow_unnamed))
     if not first:
         raise dispatch.make_empty_corpus_error(data)
     return first, pairs
@@ -138,7 +140,7 @@ def clean(
         unique_source=unique_source,
     )
     pipeline = filters.FilterPipeline(filters.exclude_filters(rules, without or []))
-    with open_pair_writer(out, force) as write:
+    with open_pair_writer(out, force, _find_languages(data, source, target, out)) as write:
         for pair in show_item_progress(pairs, "cleaning"):
             if pipeline.accepts(pair):
                 write(pair)
@@ -147,6 +149,15 @@ def clean(
         typer.echo(json.dumps(report), err=out == [STANDARD_OUTPUT])
     else:
         typer.echo(_format_clean_report(report), err=True)
+
+
+def _find_languages(
+    data: list[Path], source: str | None, target: str | None, out: list[Path]
+) -> tuple[str, str] | None:
+    """Return the languages of a corpus if the output names them, as a TMX does."""
+    from regard.corpus.split import find_named_languages
+
+    return find_named_languages(data, source, target) if any(map(dispatch.is_bilingual_file, out)) else None
 
 
 def _choose_script(name: str, detected: str | None) -> str | None:
@@ -161,6 +172,44 @@ def _format_clean_report(report: dict[str, Any]) -> str:
     lines = [f"{name:<12}{count:>{width},}  {100 * count / report['read']:5.1f} %" for name, count in rows]
     scripts = ", ".join(f"{side} {name or 'any'}" for side, name in report["scripts"].items())
     return "\n".join([*lines, f"scripts     {scripts}"])
+
+
+@describe_options
+def split(
+    data: list[Path],
+    out: Path,
+    test: int = 1000,
+    dev: int = 1000,
+    seed: int = 1,
+    source: str | None = None,
+    target: str | None = None,
+    force: bool = False,
+) -> None:
+    """Split a corpus into train, dev and test; pairs with the same source stay together.
+
+    Example: regard data split memory.tmx --out corpus --test 500 --dev 500
+    """
+    from regard.corpus.split import split_corpus
+
+    counts = split_corpus(data, out, test, dev, seed, source, target, force)
+    typer.echo(f"{out}: " + ", ".join(f"{name} {count:,} pairs" for name, count in counts.items()))
+
+
+@describe_options
+def convert(
+    data: list[Path], out: list[Path], source: str | None = None, target: str | None = None, force: bool = False
+) -> None:
+    """Convert a corpus to another format.
+
+    Example: regard data convert train.en train.de --out memory.tmx
+    """
+    from regard.corpus.writers import open_pair_writer
+
+    restore_default_sigpipe()
+    _, pairs = _peek_corpus(data, source, target, allow_unnamed=True)
+    with open_pair_writer(out, force, _find_languages(data, source, target, out)) as write:
+        for pair in show_item_progress(pairs, "converting"):
+            write(pair)
 
 
 @describe_options
@@ -291,6 +340,6 @@ def make(out: Path, pairs: int = 20_000, seed: int = 1, pair: Literal["en-de", "
     typer.echo(f"{out}: " + ", ".join(f"{name} {count:,} pairs" for name, count in counts.items()))
 
 
-data = typer.Typer(help="Inspect, clean, download and create corpora.", no_args_is_help=True)
-for command in (inspect, clean, get, features, make, back_translate, distill):
+data = typer.Typer(help="Inspect, clean, split, convert, download and create corpora.", no_args_is_help=True)
+for command in (inspect, clean, split, convert, get, features, make, back_translate, distill):
     data.command()(command)

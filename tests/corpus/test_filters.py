@@ -355,7 +355,7 @@ def test_writing_does_not_overwrite_and_leaves_nothing_on_failure(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "names", [[], ["a.txt"], ["a.tmx"], ["a.tsv", "b.tsv"], ["a.en", "a.en"], ["a.en", "-"]], ids=" ".join
+    "names", [[], ["a.txt"], ["a.xliff"], ["a.tsv", "b.tsv"], ["a.en", "a.en"], ["a.en", "-"]], ids=" ".join
 )
 def test_output_must_be_one_file_of_pairs_or_two_text_files(names: list[str], tmp_path: Path) -> None:
     outs = [Path("-") if name == "-" else tmp_path / name for name in names]

@@ -1,0 +1,84 @@
+"""`regard data split` keeps sources apart, and `regard data convert` writes files that read back the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.commands import Command
+
+from regard.corpus.split import split_corpus
+from regard.corpus.writers import open_pair_writer
+from regard.data.readers.dispatch import iterate_pairs
+from regard.data.readers.text import Pair
+from regard.errors import UserError
+
+PAIRS = [Pair(f"sentence {number // 3} .", f"Satz {number} .") for number in range(300)]
+
+
+def write_pairs(*paths: Path, pairs: list[Pair] = PAIRS) -> list[Path]:
+    with open_pair_writer(paths, languages=("en", "de")) as write:
+        for pair in pairs:
+            write(pair)
+    return list(paths)
+
+
+def test_split_keeps_pairs_of_one_source_together(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "memory.tmx", pairs=[*PAIRS, Pair("", "leer")])
+    counts = split_corpus(data, tmp_path / "out", num_test=30, num_dev=12)
+    assert counts == {"train": 258, "dev": 12, "test": 30}
+    parts = {
+        name: list(iterate_pairs([tmp_path / "out" / f"{name}.en", tmp_path / "out" / f"{name}.de"])) for name in counts
+    }
+    assert {name: len(pairs) for name, pairs in parts.items()} == counts
+    assert sorted(pair for part in parts.values() for pair in part) == sorted(PAIRS)
+    sources = [{pair.source for pair in pairs} for pairs in parts.values()]
+    assert sum(map(len, sources)) == len(set.union(*sources))
+
+
+def test_split_does_not_depend_on_the_order_of_pairs(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "a.tsv"), write_pairs(tmp_path / "b.tsv", pairs=PAIRS[::-1])
+    tests = []
+    for number, files in enumerate(data):
+        split_corpus(files, tmp_path / str(number), num_test=20, num_dev=20)
+        tests.append(sorted((tmp_path / str(number) / "test.tsv").read_text(encoding="utf-8").splitlines()))
+    assert tests[0] == tests[1]
+    split_corpus(data[0], tmp_path / "seed", num_test=20, num_dev=20, seed=2)
+    assert sorted((tmp_path / "seed" / "test.tsv").read_text(encoding="utf-8").splitlines()) != tests[0]
+
+
+def test_split_does_not_overwrite_files(tmp_path: Path) -> None:
+    data = write_pairs(tmp_path / "pairs.tsv")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "test.tsv").write_text("mine\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"test\.tsv already exists"):
+        split_corpus(data, tmp_path / "out", num_test=20, num_dev=20)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["test.tsv"]
+    assert split_corpus(data, tmp_path / "out", num_test=20, num_dev=20, overwrite=True)["test"] > 0
+
+
+def test_tmx_that_is_written_reads_back_the_same(tmp_path: Path) -> None:
+    pairs = [Pair("a < b & c > d", 'ein "Satz"'), Pair("日本語 \U0001f600", "x]]>y"), Pair("bell", "Glocke")]
+    (path,) = write_pairs(tmp_path / "memory.tmx.gz", pairs=[*pairs[:2], Pair("be\x07ll", "Glo\x00cke")])
+    assert list(iterate_pairs([path])) == pairs
+    assert list(iterate_pairs([path], "de", "en")) == [Pair(*pair[::-1]) for pair in pairs]
+
+
+def test_convert_takes_languages_from_names_or_options(regard: Command, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "train.en", tmp_path / "train.de")
+    write_pairs(tmp_path / "pairs.tsv")
+    done = regard("data", "convert", "train.en", "train.de", "--out", "memory.tmx")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert list(iterate_pairs([tmp_path / "memory.tmx"])) == PAIRS
+    refused = regard("data", "convert", "pairs.tsv", "--out", "new.tmx")
+    assert refused.stderr == "regard: new.tmx names its languages: give --source and --target\n"
+    assert (refused.returncode, (tmp_path / "new.tmx").exists()) == (2, False)
+    regard("data", "convert", "pairs.tsv", "--out", "new.tmx", "--source", "en", "--target", "de")
+    assert (tmp_path / "new.tmx").read_bytes() == (tmp_path / "memory.tmx").read_bytes()
+
+
+def test_split_refuses_a_pipe(regard: Command, tmp_path: Path) -> None:
+    refused = regard("data", "split", "-", "--out", "out", input="a\tb\n")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("regard: standard input can be read only once")
+    assert list(tmp_path.iterdir()) == []
