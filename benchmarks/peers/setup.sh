@@ -16,15 +16,16 @@ needs() { # what a peer imports beside PyTorch
   joeynmt) echo joeynmt==2.3.0 pyyaml numpy sacrebleu sacremoses sentencepiece subword-nmt matplotlib seaborn tensorboard \
     packaging pandas datasets importlib-metadata 'setuptools<81' ;;
   sockeye) echo sockeye==3.1.34 pyyaml 'numpy<2' sacrebleu ;;
+  scikit-learn) echo scikit-learn==1.9.1 ;;
   transformers) echo transformers==5.22.2 ;;
   *) return 1 ;;
   esac
 }
 
-for name in ${*:-opennmt eole joeynmt sockeye transformers}; do
+for name in ${*:-opennmt eole joeynmt sockeye scikit-learn transformers}; do
   folder=build/peers/$name
   if ! list=$(needs "$name"); then
-    echo "$name: no such peer (opennmt, eole, joeynmt, sockeye, transformers)" >&2
+    echo "$name: no such peer (opennmt, eole, joeynmt, sockeye, scikit-learn, transformers)" >&2
     exit 2
   fi
   # The first word is the peer itself; what transformers asks for goes well with any PyTorch.

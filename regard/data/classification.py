@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.config import Count
 from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset, hash_arrays, pad_rows
-from regard.data.ngrams import NgramHasher
+from regard.data.ngrams import NUM_AFFIXES, NgramHasher
 from regard.data.readers.dispatch import find_format_suffix, open_rows
 from regard.data.readers.jsonl import iterate_json_lines
 from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines, iterate_tsv_rows, number_lines
@@ -259,6 +260,7 @@ class NgramClassificationBatch(ClassificationBatch):
     """A batch for a model that also reads the n-grams of a text."""
 
     ngrams: Tensor  # (B, N), hashed, padded with 0
+    affixes: Tensor | None  # (B, S, 3): hashed prefix, suffix and shape of the word of each token; None: not read
 
 
 class ClassificationDataset(TrainingDataset):
@@ -282,6 +284,7 @@ class ClassificationDataset(TrainingDataset):
         self.sizes = np.maximum(np.diff(self.offsets) * np.asarray(longest, dtype=np.int64), 1).astype(np.int32)
         hasher, ids = encoder.ngrams, self.sentences.values.astype(np.int64)
         self.ngrams = RaggedArray.from_rows(hasher.hash_text(example.text) for example in examples) if hasher else None
+        self.affixes = self._hash_affixes(examples) if hasher and hasher.affix_buckets else None
         ngrams = [self.ngrams] if self.ngrams is not None else []
         self.fingerprint = hash_arrays(ids, self.sentences.offsets, self.offsets, self.labels, *ngrams)
 
@@ -309,7 +312,21 @@ class ClassificationDataset(TrainingDataset):
         labels = torch.from_numpy(self.labels[rows])
         if self.ngrams is None:
             return ClassificationBatch(ids, lengths, labels)
-        return NgramClassificationBatch(ids, lengths, labels, torch.from_numpy(pad_rows(self.ngrams, rows)[0]))
+        affixes = None
+        if self.affixes is not None:
+            affixes = torch.from_numpy(pad_rows(self.affixes, rows)[0]).view(len(rows), -1, NUM_AFFIXES)
+            affixes = F.pad(affixes, (0, 0, 0, ids.shape[1] - affixes.shape[1]))  # if all texts of the batch are empty
+        ngrams = torch.from_numpy(pad_rows(self.ngrams, rows)[0])
+        return NgramClassificationBatch(ids, lengths, labels, ngrams, affixes)
+
+    def _hash_affixes(self, examples: Sequence[LabelledText]) -> RaggedArray:
+        """Return the affix ids of the word of each token, text by text."""
+        hasher, rows = self.encoder.ngrams, []
+        assert hasher is not None
+        for row, example in enumerate(examples):
+            size = NUM_AFFIXES * sum(map(len, self.get_token_ids(row)))
+            rows.append([*hasher.hash_affixes(example.text), *[PAD] * size][:size])
+        return RaggedArray.from_rows(rows)
 
     def _apply_bpe_dropout(self, documents: Sequence[Sequence[Sequence[int]]], seed: int) -> list[list[Sequence[int]]]:
         flat = [ids for document in documents for ids in document]

@@ -1,4 +1,7 @@
-"""Hashed n-grams of a text: of its words in lower case, and of the characters of its words as they are written."""
+"""Hashed n-grams of a text: of its words in lower case, and of the characters of its words as they are written.
+
+Prefix, suffix and shape of each word, hashed as well, say something about words that are not in the vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
+from regard.data.tagging import compute_word_shape
 from regard.tokenizers.words import find_tokens
 
 _MIN_CHARACTERS = 3  # of a character n-gram; spaces at both ends of a word count
+_AFFIX_LETTERS = 3
+NUM_AFFIXES = 3  # prefix, suffix, shape
 _CACHED_WORDS = 1 << 16
 
 
@@ -19,6 +25,11 @@ class NgramHasher(NamedTuple):
     max_words: int  # longest word n-gram; 0: none
     max_characters: int  # longest character n-gram of a word; below 3: none
     buckets: int
+    affix_buckets: int = 0  # 0: no prefixes, suffixes and shapes
+
+    def hash_affixes(self, text: str) -> list[int]:
+        """Return `NUM_AFFIXES` ids for each word and punctuation mark of a text, one word after the other."""
+        return [id for token in find_tokens(text) for id in _hash_affixes(token.text, self.affix_buckets)]
 
     def hash_text(self, text: str) -> list[int]:
         """Return the ids of all n-grams of a text, each once, in ascending order."""
@@ -41,6 +52,14 @@ def _hash_characters(word: str, max_size: int, buckets: int) -> Sequence[int]:
         for size in range(_MIN_CHARACTERS, max_size + 1)
         for start in range(len(padded) - size + 1)
     ]
+
+
+@lru_cache(_CACHED_WORDS)
+def _hash_affixes(word: str, buckets: int) -> Sequence[int]:
+    """Return the ids of prefix, suffix and shape of a word."""
+    lowered = word.lower()
+    affixes = f"p{lowered[:_AFFIX_LETTERS]}", f"s{lowered[-_AFFIX_LETTERS:]}", f"h{compute_word_shape(word)}"
+    return [_hash(affix, buckets) for affix in affixes]
 
 
 def _hash(ngram: str, buckets: int) -> int:

@@ -31,7 +31,7 @@ class ClassifierSettings(EmbeddingSettings):
     cell: Literal["gru", "lstm", "elman"] = "gru"
     pooling: Literal["attention", "max", "mean"] = "attention"
     reads_sentences: ClassVar[bool] = False  # a text is read sentence by sentence, not as one sequence
-    reads_ngrams: ClassVar[bool] = False  # keys `word_ngrams`, `char_ngrams` and `buckets` say which
+    reads_ngrams: ClassVar[bool] = False  # `word_ngrams`, `char_ngrams`, `buckets` and `affix_buckets` say which
 
     def make_embedding(self, vocabulary_size: int) -> nn.Embedding:
         """Return embeddings with a small initial variance.

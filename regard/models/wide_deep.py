@@ -43,6 +43,7 @@ class WideDeepSettings(ClassifierSettings, SequenceNetworkSettings):
     word_ngrams: NonNegativeInt = 2
     char_ngrams: NonNegativeInt = 5
     buckets: Annotated[int, Range(2, 1 << 30)] = 1 << 16
+    affix_buckets: NonNegativeInt = 4096
     ngram_scale: NonNegativeFloat = 3.0
     ngram_dropout: Fraction = 0.3
 
@@ -54,6 +55,10 @@ class AttentionBranch(nn.Module):
         super().__init__()
         self.embedding = settings.make_embedding(source_size)
         nn.init.normal_(self.embedding.weight, std=_EMBEDDING_INIT_STD)
+        self.affixes: nn.Embedding | None = None
+        if settings.affix_buckets:
+            self.affixes = nn.Embedding(settings.affix_buckets, settings.embedding_size, padding_idx=PAD)
+            nn.init.normal_(self.affixes.weight, std=_EMBEDDING_INIT_STD / 2)
         self.embedding_dropout = nn.Dropout(settings.embedding_dropout)
         self.network = NETWORKS[settings.network](settings, settings.embedding_size)
         width, has_attention = self.network.output_size, settings.pooling == "attention"
@@ -64,13 +69,16 @@ class AttentionBranch(nn.Module):
         self.output = nn.Linear(width * (settings.hops if has_attention else 1), target_size)
         self.word_dropout = settings.word_dropout
 
-    def forward(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return logits (B, L) and attention weights (B, hops, S) for ids (B, S) with lengths (B,)."""
+    def forward(self, ids: Tensor, lengths: Tensor, affixes: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return logits (B, L) and attention weights (B, hops, S); arguments as of the classifier."""
         if self.training and self.word_dropout:
             is_dropped = torch.rand(ids.shape, device=ids.device) < self.word_dropout
             ids = ids.masked_fill(is_dropped & (ids != PAD), UNK)
-        mask = prefix_mask(lengths, ids.shape[1])
-        words = self.embedding_dropout(self.embedding(ids)) * mask[..., None]
+            affixes = None if affixes is None else affixes.masked_fill(is_dropped[..., None], PAD)
+        mask, words = prefix_mask(lengths, ids.shape[1]), self.embedding(ids)
+        if self.affixes is not None and affixes is not None:
+            words = words + self.affixes(affixes).sum(2)
+        words = self.embedding_dropout(words) * mask[..., None]
         pooled, weights = self.pooling(self.network(words, lengths), mask)
         return self.output(self.dropout(pooled.flatten(1))), weights
 
@@ -85,34 +93,40 @@ class WideDeepClassifier(Classifier):
         )
         self.ngrams = NgramLinear(settings.buckets, target_size, settings.ngram_scale, settings.ngram_dropout)
 
-    def forward(self, ids: Tensor, lengths: Tensor, ngrams: Tensor | None = None) -> ClassifierOutput:
+    def forward(
+        self, ids: Tensor, lengths: Tensor, ngrams: Tensor | None = None, affixes: Tensor | None = None
+    ) -> ClassifierOutput:
         """Return the logarithm of mean probabilities (B, L), and attention weights (B, members · hops, S).
 
         Args:
             ids: token ids (B, S).
             lengths: number of tokens of each text, (B,).
             ngrams: hashed n-grams (B, N), padded with 0; None: none.
+            affixes: hashed prefix, suffix and shape of the word of each token, (B, S, 3); None: none.
         """
-        logits, weights = self.run_members(ids, lengths, ngrams)
+        logits, weights = self.run_members(ids, lengths, ngrams, affixes)
         mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(self.members))
         return ClassifierOutput(mean, weights)
 
-    def run_members(self, ids: Tensor, lengths: Tensor, ngrams: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def run_members(
+        self, ids: Tensor, lengths: Tensor, ngrams: Tensor | None, affixes: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the logits of each member (members, B, L), and attention weights; arguments as of `forward`."""
-        outputs = [member(ids, lengths) for member in self.members]
+        outputs = [member(ids, lengths, affixes) for member in self.members]
         logits = torch.stack([member_logits for member_logits, _ in outputs])
         if ngrams is not None:
             logits = logits + self.ngrams(ngrams)
         has_attention = outputs[0][1] is not None
         return logits, torch.cat([weights for _, weights in outputs], 1) if has_attention else None
 
-    def loss_sum(self, ids: Tensor, lengths: Tensor, labels: Tensor, ngrams: Tensor | None = None) -> Tensor:
+    def loss_sum(self, ids: Tensor, lengths: Tensor, labels: Tensor, *features: Tensor | None) -> Tensor:
         """Return −Σ log p(label), with label smoothing, averaged over the members, which learn one by one."""
-        logits, _ = self.run_members(ids, lengths, ngrams)
+        ngrams, affixes = (*features, None, None)[:2]
+        logits, _ = self.run_members(ids, lengths, ngrams, affixes)
         repeated = labels.repeat(len(self.members))
         loss = F.cross_entropy(logits.flatten(0, 1), repeated, reduction="sum", label_smoothing=self.label_smoothing)
         return loss / len(self.members)
 
-    def loss_count(self, ids: Tensor, lengths: Tensor, labels: Tensor, ngrams: Tensor | None = None) -> Tensor:
+    def loss_count(self, ids: Tensor, lengths: Tensor, labels: Tensor, *features: Tensor | None) -> Tensor:
         """Return the number of texts."""
         return super().loss_count(ids, lengths, labels)

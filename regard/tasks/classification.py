@@ -40,6 +40,8 @@ from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, S
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, load_tokenizer, train_tokenizer
 from regard.tokenizers.words import LabelVocabulary
 
+_ERASED_FRACTION = 0.2  # of the words of a text, in the erasure test
+_MAX_ERASED_TEXTS = 1000
 _MAX_PLOTTED_HOPS = 3  # attention hops shown besides their mean
 
 
@@ -144,6 +146,44 @@ class ClassificationPredictor(Predictor):
         """Return a label for each text, in order."""
         texts = [LabelledText(self.parse_json_input(text), "", "") for text in require_list(inputs, "text")]
         return list(map(self._make_prediction, self.run_model(ClassificationDataset(texts, self.vocabulary))))
+
+    def evaluate(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Return metrics on files with labels, and for a model with attention over a whole text the erasure test."""
+        examples = self.read_examples(paths, self.data, "score on")
+        outputs = self.run_model(ClassificationDataset(examples, self.vocabulary))
+        texts = [example.text for example in subsample_evenly(examples, _MAX_ERASED_TEXTS)]
+        metrics = {self.nouns: len(examples), **self.compute_metrics(examples, outputs)}
+        has_weights = outputs[0].weights is not None and not self.vocabulary.encoder.is_hierarchical
+        return metrics | ({"erasure": self.measure_erasure(texts)} if has_weights else {})
+
+    def measure_erasure(self, texts: Sequence[str]) -> dict[str, float]:
+        """Remove a fifth of the words of each text: those with the most attention, or random ones.
+
+        Return, for both, how much the probability of the predicted label falls on average, and the percentage of texts
+        whose label changes. If attention is faithful, its words matter more than random ones.
+        """
+        rng, before = np.random.default_rng(1), self.predict(texts)
+        result: dict[str, float] = {}
+        for name in ("attended", "random"):
+            shortened = []
+            for text, prediction in zip(texts, before, strict=True):
+                words = np.array(text.split(), dtype=object)
+                weights = self._sum_word_weights(text, prediction) if name == "attended" else rng.random(len(words))
+                num_removed = max(1, round(_ERASED_FRACTION * len(words)))
+                shortened.append(" ".join(words[np.sort(np.argsort(-weights, kind="stable")[num_removed:])]))
+            after = list(zip(before, self.predict(shortened), strict=True))
+            result[f"{name}_drop"] = float(
+                np.mean([old.probability - new.probabilities[old.label] for old, new in after])
+            )
+            result[f"{name}_changed"] = 100 * float(np.mean([old.label != new.label for old, new in after]))
+        return result
+
+    def _sum_word_weights(self, text: str, prediction: ClassificationPrediction) -> Floats:
+        """Return the attention weight of each word between spaces, the mean of all hops."""
+        assert prediction.weights is not None
+        mean = prediction.weights.mean(0)
+        _, word_ids = self.vocabulary.encoder.tokenizer.encode_with_word_ids(text)
+        return np.bincount(word_ids[: len(mean)], mean, minlength=len(text.split())).astype(np.float32)
 
     @classmethod
     def is_usable(cls, example: LabelledText) -> bool:
@@ -274,9 +314,10 @@ class ClassificationTask(InMemoryTask[LabelledText]):
 def _make_vocabulary(tokenizer: Tokenizer, labels: LabelVocabulary, config: RunConfig) -> ClassificationVocabulary:
     data, model = config.data, config.model
     settings = _find_classifier_settings(model["kind"])
-    hasher = (
-        NgramHasher(model["word_ngrams"], model["char_ngrams"], model["buckets"]) if settings.reads_ngrams else None
-    )
+    hasher = None
+    if settings.reads_ngrams:
+        affix_buckets = model["affix_buckets"] if config.text.kind == "word" else 0  # subwords have no affixes
+        hasher = NgramHasher(model["word_ngrams"], model["char_ngrams"], model["buckets"], affix_buckets)
     limits = data.max_length, data.max_sentences
     encoder = TextEncoder(tokenizer, settings.reads_sentences, data.language, *limits, hasher)
     return ClassificationVocabulary(encoder, labels, config.text)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.ngrams import NgramHasher
+from regard.data.ngrams import NUM_AFFIXES, NgramHasher
 from regard.models import build
 from regard.nn import NgramLinear
 from regard.special_tokens import UNK
@@ -48,6 +48,14 @@ def test_ngrams_of_a_text_are_hashed_once_each() -> None:
     assert set(NgramHasher(2, 5, 8).hash_text("many words share seven buckets")) <= set(range(1, 8))
 
 
+def test_words_that_begin_and_end_alike_share_affixes() -> None:
+    hasher = NgramHasher(2, 3, 8, 1 << 20)
+    rows = torch.tensor(hasher.hash_affixes("Singing singling, ring")).view(-1, NUM_AFFIXES)
+    assert len(rows) == 4
+    assert (rows[0] == rows[1]).tolist() == [True, True, False], "the shapes Aa and a differ"
+    assert (rows[1] == rows[3]).tolist() == [False, True, True]
+
+
 def test_linear_model_of_ngrams_is_a_normalised_sum() -> None:
     layer = NgramLinear(BUCKETS, LABELS, scale=3.0)
     with torch.no_grad():
@@ -70,13 +78,13 @@ def test_dropout_of_ngrams_keeps_the_expected_sum() -> None:
 def test_probabilities_of_the_members_are_averaged() -> None:
     model, ids = make_model(), make_ids()
     wide = model.ngrams(NGRAMS)
-    members = [(member(ids, LENGTHS)[0] + wide).softmax(-1) for member in model.members]
+    members = [(member(ids, LENGTHS, None)[0] + wide).softmax(-1) for member in model.members]
     torch.testing.assert_close(model(ids, LENGTHS, NGRAMS).logits.softmax(-1), (members[0] + members[1]) / 2)
 
 
 def test_each_member_learns_its_own_error() -> None:
     model, ids = make_model(), make_ids()
-    logits = [member(ids, LENGTHS)[0] + model.ngrams(NGRAMS) for member in model.members]
+    logits = [member(ids, LENGTHS, None)[0] + model.ngrams(NGRAMS) for member in model.members]
     losses = [F.cross_entropy(one, CHOICES, reduction="sum", label_smoothing=0.1) for one in logits]
     torch.testing.assert_close(model.loss_sum(ids, LENGTHS, CHOICES, NGRAMS), (losses[0] + losses[1]) / 2)
     assert int(model.loss_count(ids, LENGTHS, CHOICES, NGRAMS)) == 3
@@ -105,5 +113,6 @@ def test_word_dropout_makes_words_unknown_in_training_only() -> None:
 
 def test_every_parameter_gets_a_gradient() -> None:
     model = make_model(dropout=0.0, embedding_dropout=0.0, word_dropout=0.0, ngram_dropout=0.0).train()
-    model.loss_sum(make_ids(), LENGTHS, CHOICES, NGRAMS).backward()
+    affixes = make_ids()[..., None].expand(-1, -1, NUM_AFFIXES)
+    model.loss_sum(make_ids(), LENGTHS, CHOICES, NGRAMS, affixes).backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []

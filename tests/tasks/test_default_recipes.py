@@ -100,6 +100,27 @@ def test_default_classifier_predicts_with_attention_over_all_tokens(classifier: 
     assert "film" in (classifier.folder / "report.html").read_text(encoding="utf-8")
 
 
+def test_erasure_removes_the_attended_words(classifier: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = load(classifier.folder)
+    found = predictor.evaluate([write_file(tmp_path / "test.tsv", LABELLED)])["erasure"]
+    assert set(found) == {"attended_drop", "attended_changed", "random_drop", "random_changed"}
+    given: list[list[str]] = []
+    predict = predictor.predict
+
+    def record_and_predict(texts: list[str]) -> Any:
+        given.append(texts)
+        return predict(texts)
+
+    monkeypatch.setattr(predictor, "predict", record_and_predict)
+    text = "the film was never dull ."
+    predictor.measure_erasure([text, "fine", ""])
+    (whole, attended, _) = given
+    weights = predict([text])[0].weights.mean(0)
+    words = text.split()
+    assert whole[0] == text
+    assert attended == [" ".join(word for index, word in enumerate(words) if index != weights.argmax()), "", ""]
+
+
 def test_resume_of_the_default_classifier_is_bit_identical(classifier: Run, tmp_path: Path) -> None:
     assert_resume_is_bit_identical(classifier, tmp_path / "again")
 
