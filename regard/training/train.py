@@ -295,8 +295,8 @@ def _make_config_of_parent(parent: Run, device: str) -> RunConfig:
     data = {name: value for name, value in recipe["data"].items() if name not in reset_keys}
     training = {**recipe["training"], **_FINETUNING, "threads": None}
     training["learning_rate"] = recipe["training"]["learning_rate"]
-    if not recipe["training"].get("init_from"):  # else its learning rate is that of fine-tuning already
-        training["learning_rate"] *= _FINETUNING_RATE
+    if not recipe["training"].get("init_from") and recipe.get("recipe") != IMPORTED:
+        training["learning_rate"] *= _FINETUNING_RATE  # the others have a learning rate of fine-tuning already
     if choose_device(device).type == "cpu":
         training["batch_tokens"] = min(training["batch_tokens"], _MAX_CPU_BATCH)
     return replace(make_config({**recipe, "data": data, "training": training}), auto_table="finetuning")
@@ -314,9 +314,7 @@ def _build_finetuning_config(config: RunConfig, parent: Run, overrides: Mapping[
             f"{parent.folder} has model.kind {kinds[1]}, but the recipe {recipe.get('recipe')!r} has "
             f"{kinds[0]}; leave the recipe out, or choose one with {kinds[1]}"
         )
-    text = parent_recipe["text"] | {
-        name: recipe["text"][name] for name in ("dropout", "tune_vectors") if name in recipe["text"]
-    }
+    text = parent_recipe["text"] | {name: recipe["text"][name] for name in _OWN_TEXT_KEYS if name in recipe["text"]}
     merged = make_config({**recipe, "model": parent_recipe["model"], "text": text}).override(overrides)
     merged = replace(merged, auto_table=config.auto_table)
     fits = _compute_weight_shapes(merged.recipe) == _compute_weight_shapes(parent_recipe)
@@ -353,12 +351,14 @@ def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str,
             raise UserError(f"{key} cannot change when you resume a run; these can: {', '.join(_CHANGEABLE_ON_RESUME)}")
     if not run.list_steps():
         raise UserError(f"{run.folder} has no checkpoint yet; start it again without --resume")
-    steps, schedule = (config.recipe["training"][name] for name in ("steps", "schedule"))
-    if overrides.get("training.steps", steps) != steps and schedule in ("cosine", "linear"):
-        raise UserError(
-            f"training.steps cannot change when you resume a run with the {schedule} schedule: its learning rate "
-            "depends on them"
-        )
+    schedule = config.training.schedule
+    for name in {"cosine": ("steps",), "linear": ("steps", "epochs")}.get(schedule, ()):
+        limit = config.recipe["training"][name]
+        if overrides.get(f"training.{name}", limit) != limit:
+            raise UserError(
+                f"training.{name} cannot change when you resume a run with the {schedule} schedule: its learning rate "
+                "depends on them"
+            )
     return config.override(overrides)
 
 

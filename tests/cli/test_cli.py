@@ -460,6 +460,7 @@ def test_dev_option_takes_two_files() -> None:
         "x",
     ]
     assert expand_dev_arguments(["--dev", "c.tsv", "a.en", "a.de"]) == ["--dev", "c.tsv", "a.en", "a.de"]
+    assert expand_dev_arguments(["a", "--mix", "c.en", "c.de", "k=1"]) == ["a", "--mix", "c.en", "--mix", "c.de", "k=1"]
     assert expand_dev_arguments(["a", "--dev", "c.en", "--out", "x"]) == ["a", "--dev", "c.en", "--out", "x"]
     assert expand_dev_arguments(["a", "--dev", "c.en", "model.size=3"]) == ["a", "--dev", "c.en", "model.size=3"]
     override = f"data.weights=[{'1, ' * 200}]"  # longer than the name of a file

@@ -408,7 +408,7 @@ def test_sizes_grow_and_dropout_falls_with_the_corpus() -> None:
 
 def test_warmup_and_first_validation_fit_the_corpus() -> None:
     """A small corpus has fewer updates in an epoch, and a CPU fewer in a minute."""
-    for key in ("training.steps", "training.warmup", "training.validate_every"):
+    for key in ("training.steps", "training.warmup"):
         for table in ("gpu", "cpu"):
             values = [value_at(resolve_auto_sizes(read_recipe("default"), pairs, table), key) for pairs in CORPUS_SIZES]
             assert values == sorted(values), key

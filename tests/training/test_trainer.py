@@ -1165,12 +1165,17 @@ def test_resume_drops_a_truncated_metrics_line(tmp_path: Path) -> None:
     assert [row["step"] for row in resumed.run.read_metrics() if row["kind"] == "train"] == [1, 2, 3, 4]
 
 
-def test_resume_cannot_change_the_length_of_a_cosine_schedule(corpus: Path, tmp_path: Path) -> None:
-    overrides = {"training.steps": 2, "training.schedule": "cosine"}
-    train_tiny("bahdanau2015", corpus, tmp_path / "run", **overrides)
-    with pytest.raises(UserError, match="cosine"):
-        resume(tmp_path / "run", {"training.steps": 4})
-    resume(tmp_path / "run", {"training.steps": 2})
+def test_resume_cannot_change_the_length_of_a_schedule_that_falls_to_zero(corpus: Path, tmp_path: Path) -> None:
+    for schedule, changes in (
+        ("cosine", [{"training.steps": 4}]),
+        ("linear", [{"training.steps": 4}, {"training.epochs": 9}]),
+    ):
+        overrides = {"training.steps": 2, "training.schedule": schedule}
+        train_tiny("bahdanau2015", corpus, tmp_path / schedule, **overrides)
+        for change in changes:
+            with pytest.raises(UserError, match=f"cannot change when you resume a run with the {schedule} schedule"):
+                resume(tmp_path / schedule, change)
+        resume(tmp_path / schedule, {"training.steps": 2})
 
 
 def test_saving_a_step_again_rewrites_only_its_state(tmp_path: Path) -> None:
