@@ -275,6 +275,10 @@ class SentencePieceTokenizer(Tokenizer):
 
         Letters of a script without spaces end a word of another script, too.
         """
+        return self._word_boundary_ids
+
+    @cached_property
+    def _word_boundary_ids(self) -> frozenset[int]:
         boundaries = {
             id
             for id, piece in enumerate(self.pieces)

@@ -154,13 +154,13 @@ def compile_options(options: Options, tokenizers: Tokenizers) -> CompiledOptions
         raise UserError(
             f"the prefix {options.prefix!r} cannot be spelled: the vocabulary does not have all of its words"
         )
-    for words in (*options.force, *options.glossary.values()):
-        unspaced = [word for word in options.forbid if has_unspaced_script(word)]
-        is_forbidden = any(word.strip().casefold() in words.casefold() for word in unspaced)
-        if is_forbidden or (
-            options.forbid and ForbiddenWords(target, options.forbid).ends_in_forbidden(target.encode(words))
-        ):
-            raise UserError(f"{words!r} is both forced and forbidden")
+    if options.forbid:
+        forbidden = ForbiddenWords(target, options.forbid)
+        unspaced = [word.strip().casefold() for word in options.forbid if has_unspaced_script(word)]
+        for words in (*options.force, *options.glossary.values()):
+            is_forbidden = any(word in words.casefold() for word in unspaced)
+            if is_forbidden or forbidden.ends_in_forbidden(target.encode(words)):
+                raise UserError(f"{words!r} is both forced and forbidden")
     return compiled
 
 

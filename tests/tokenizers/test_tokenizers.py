@@ -552,6 +552,9 @@ def test_combining_marks_continue_a_word() -> None:
         ["\u0915\u093f\u0924\u093e\u092c \u0915\u0940, \u0915\u094d\u200d\u0937"], 300, "bpe"
     )
     boundaries = tokenizer.find_word_boundary_ids()
+    assert tokenizer.find_word_boundary_ids() is boundaries, (
+        "a glossary of 1,000 terms would search the vocabulary as often"
+    )
     starts = {piece[0] for id, piece in enumerate(tokenizer.pieces) if id in boundaries - {EOS}}
     assert {"▁", ","} <= starts
     assert not any(unicodedata.category(start) in ("Mc", "Mn", "Cf") for start in starts), (
