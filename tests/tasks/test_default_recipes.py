@@ -100,6 +100,16 @@ def test_default_classifier_predicts_with_attention_over_all_tokens(classifier: 
     assert "film" in (classifier.folder / "report.html").read_text(encoding="utf-8")
 
 
+def test_pretrained_vectors_start_every_member(tmp_path: Path) -> None:
+    vectors = write_file(tmp_path / "words.vec", "film 1.5 2.5 3.5\nother 0 0 0\n")
+    changes = {"model.embedding": 3, "text.vectors": str(vectors), "training.learning_rate": 0.0}
+    run = train(None, write_file(tmp_path / "a.tsv", LABELLED), tmp_path / "run", **{**SMALL, **changes})
+    predictor = load(run.folder)
+    (film,) = predictor.vocabulary.encoder.tokenizer.encode("film")
+    found = [member.embedding.weight[film].tolist() for member in predictor.model.members]
+    assert found == [[1.5, 2.5, 3.5]] * 3
+
+
 def test_erasure_removes_the_attended_words(classifier: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = load(classifier.folder)
     found = predictor.evaluate([write_file(tmp_path / "test.tsv", LABELLED)])["erasure"]

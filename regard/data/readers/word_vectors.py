@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,25 +26,29 @@ _CHUNK_BYTES = 1 << 20
 _WORD_START = "▁"  # of subwords that begin a word
 
 
+_MEMBER_EMBEDDING = re.compile(r"members\.[0-9]+\.embedding")  # of an ensemble
+
+
 def use_word_vectors_(model: nn.Module, tokenizer: Tokenizer | None, text: Mapping[str, Any], is_new: bool) -> None:
     """Give the input embeddings of a new model the vectors in `text.vectors`; freeze them unless they are tuned."""
-    modules = dict(model.named_modules())
-    candidates = (modules.get(name) for name in ("embedding", "encoder.embedding", "decoder.embedding"))
-    embedding = next((module for module in candidates if isinstance(module, nn.Embedding)), None)
-    if embedding is None or tokenizer is None:
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
+    inputs = [modules[name] for name in ("embedding", "encoder.embedding", "decoder.embedding") if name in modules][:1]
+    inputs = inputs or [modules[name] for name in modules if _MEMBER_EMBEDDING.fullmatch(name)]
+    if not inputs or tokenizer is None:
         raise UserError("text.vectors is for recurrent models and classifiers; leave it out")
     if is_new:
         ids_by_word = _index_words(tokenizer)
-        vectors = read_word_vectors(Path(text["vectors"]), ids_by_word, embedding.embedding_dim)
+        vectors = read_word_vectors(Path(text["vectors"]), ids_by_word, inputs[0].embedding_dim)
         with torch.no_grad():
-            for id, vector in vectors.items():
+            for embedding, (id, vector) in product(inputs, vectors.items()):
                 embedding.weight[id] = torch.from_numpy(vector)
-        percent = 100 * len(vectors) / max(1, embedding.num_embeddings - len(SPECIAL_TOKENS))
+        percent = 100 * len(vectors) / max(1, inputs[0].num_embeddings - len(SPECIAL_TOKENS))
         log_message(
             f"{len(vectors):,} tokens of the vocabulary ({percent:.0f} %) have a vector in {text['vectors']}; the "
             "others keep their initialisation"
         )
-    embedding.weight.requires_grad_(text["tune_vectors"])
+    for embedding in inputs:
+        embedding.weight.requires_grad_(text["tune_vectors"])
 
 
 def _index_words(tokenizer: Tokenizer) -> dict[str, list[int]]:
