@@ -58,27 +58,27 @@ class SimulatedTraining:
 
 
 def test_training_ends_in_its_time_with_a_validation(tmp_path: Path) -> None:
-    training = SimulatedTraining(tmp_path, minutes=10)
+    training = SimulatedTraining(tmp_path, minutes=4)
     state = training.trainer.fit()
-    assert 600 - 5 - 6 <= training.now - 1000 <= 600 + 5
+    assert 240 - 5 - 6 <= training.now - 1000 <= 240 + 5
     assert training.list_validated_steps()[-1] == state.step
     saved = checkpoint.read_state(training.trainer.run.checkpoint_folder(state.step))
-    assert is_finished({"minutes": 10.0}, saved), "`regard runs` says so"
+    assert is_finished({"minutes": 4.0}, saved), "`regard runs` says so"
 
 
 def test_learning_rate_rises_and_falls_to_zero_in_the_given_time(tmp_path: Path) -> None:
-    training = SimulatedTraining(tmp_path, minutes=10, warmup=100_000)
+    training = SimulatedTraining(tmp_path, minutes=5, warmup=100_000)
     training.trainer.fit()
     rates = training.read_rates()
     peak = rates.index(max(rates))
-    assert peak / len(rates) == pytest.approx(0.1, abs=0.03), "a warm-up made for more updates is cut"
+    assert 0.03 < peak / len(rates) < 0.15, "a warm-up made for more updates is cut"
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
     assert rates[0] < 0.05
-    assert rates[-1] < 0.02
+    assert rates[-1] < 0.05
 
 
-@pytest.mark.parametrize(("minutes", "update", "validation"), [(1, 1.0, 2.0), (10, 5.0, 1.0), (120, 40.0, 200.0)])
+@pytest.mark.parametrize(("minutes", "update", "validation"), [(1, 2.0, 2.0), (4, 5.0, 1.0), (60, 60.0, 100.0)])
 def test_first_samples_come_early_and_validations_take_a_tenth_of_the_time(
     minutes: float, update: float, validation: float, tmp_path: Path
 ) -> None:
@@ -91,20 +91,20 @@ def test_first_samples_come_early_and_validations_take_a_tenth_of_the_time(
 
 
 def test_interrupted_run_uses_the_time_that_is_left(tmp_path: Path) -> None:
-    whole = SimulatedTraining(tmp_path / "whole", minutes=5)
+    whole = SimulatedTraining(tmp_path / "whole", minutes=3)
     whole.trainer.fit()
-    first = SimulatedTraining(tmp_path / "parts", minutes=5)
+    first = SimulatedTraining(tmp_path / "parts", minutes=3)
     step = first.trainer.train_step
 
     def stop_later(*arguments: Any) -> Any:
-        if first.trainer.train_state.step == 20:
+        if first.trainer.train_state.step == 15:
             first.trainer.stop_signals.received_signal = signal.SIGTERM
         return step(*arguments)
 
     first.trainer.train_step = stop_later  # type: ignore[method-assign,assignment]
     with pytest.raises(Interrupted):
         first.trainer.fit()
-    second = SimulatedTraining(tmp_path / "parts", minutes=5)
+    second = SimulatedTraining(tmp_path / "parts", minutes=3)
     second.now = 5.0  # another process has another clock
     second.trainer.resume()
     second.trainer.fit()
@@ -113,9 +113,9 @@ def test_interrupted_run_uses_the_time_that_is_left(tmp_path: Path) -> None:
 
 
 def test_finished_run_does_not_train_on(tmp_path: Path) -> None:
-    training = SimulatedTraining(tmp_path, minutes=2)
+    training = SimulatedTraining(tmp_path, minutes=1)
     step = training.trainer.fit().step
-    resumed = SimulatedTraining(tmp_path, minutes=2)
+    resumed = SimulatedTraining(tmp_path, minutes=1)
     resumed.trainer.resume()
     assert resumed.trainer.fit().step == step
 
