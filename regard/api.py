@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard import training
 from regard.console import is_rank0
@@ -14,10 +14,13 @@ from regard.runs import Run
 from regard.tasks import get_task
 from regard.training.train import Paths
 
+if TYPE_CHECKING:
+    import torch
+
 __all__ = ["load", "train"]
 
 
-def load(*runs: str | Path, device: str | None = None) -> Any:
+def load(*runs: str | Path, device: str | torch.device | None = None) -> Any:
     """Load the best model of a run: a `Translator`, or the predictor of the run's task.
 
     Several translation runs with the same vocabularies are loaded as an ensemble.

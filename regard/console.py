@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -68,9 +69,30 @@ def _make_console() -> Console:
     return Console(file=error, highlight=False, soft_wrap=True, quiet=not is_rank0())
 
 
+@dataclass
+class _Verbosity:
+    quiet: bool = False
+    verbose: bool = False
+
+
+_VERBOSITY = _Verbosity()
+
+
+def set_verbosity(quiet: bool = False, verbose: bool = False) -> None:
+    """Leave out messages and progress bars, but not warnings, if `quiet`; print details if `verbose`."""
+    _VERBOSITY.quiet, _VERBOSITY.verbose = quiet, verbose and not quiet
+
+
 def log_message(message: str) -> None:
     """Print one line on standard error, without interpreting markup or emoji codes; only rank 0 prints."""
-    _make_console().print(message, markup=False, emoji=False)
+    if not _VERBOSITY.quiet or message.startswith("warning: "):
+        _make_console().print(message, markup=False, emoji=False)
+
+
+def log_detail(message: str) -> None:
+    """Print one line on standard error if the command has `--verbose`."""
+    if _VERBOSITY.verbose:
+        log_message(message)
 
 
 def is_terminal() -> bool:
@@ -98,5 +120,5 @@ def make_progress_bar(threaded: bool = True) -> Progress:
         TextColumn("{task.fields[note]}"),
         console=_make_console(),
         auto_refresh=threaded,
-        disable=not is_terminal(),
+        disable=_VERBOSITY.quiet or not is_terminal(),
     )

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from regard.cli.options import describe_options, load_pairs, read_languages, split_runs
+from regard.cli.options import (
+    InferenceDevice,
+    choose_device_of_option,
+    describe_options,
+    load_pairs,
+    read_languages,
+    split_runs,
+)
 from regard.cli.stdio import iterate_chunks, restore_default_sigpipe
 from regard.cli.translate import make_alignment_dict
 from regard.console import log_message
@@ -21,6 +28,7 @@ from regard.runs import Run
 
 if TYPE_CHECKING:
     from regard.evaluate.alignment_error_rate import GoldAlignment
+    from regard.translate import Translator
 
 PAIRS_PER_CHUNK = 512
 
@@ -36,6 +44,7 @@ def align(
     units: Literal["words", "subwords", "characters"] = "words",
     presegmented: bool = False,
     choose_head: bool = False,
+    device: InferenceDevice = "auto",
     as_json: bool = False,
 ) -> None:
     """Align the words of given pairs by forced decoding; print one line of links per pair (Pharaoh format).
@@ -48,6 +57,7 @@ def align(
     from regard.translate import load
 
     restore_default_sigpipe()
+    load_on_device = partial(load, device=choose_device_of_option(device))
     folders, files = split_runs(paths)
     corpus = load_pairs(folders, files, source, target)
     check_units(units, presegmented)
@@ -57,7 +67,7 @@ def align(
     if choose_head:
         if len(folders) > 1 or as_json or symmetrize:
             raise UserError("--choose-head is for one run and cannot be combined with --json or --symmetrize")
-        _save_best_alignment_head(folders[0], corpus, gold_alignments, presegmented)
+        _save_best_alignment_head(load_on_device(folders[0]), folders[0], corpus, gold_alignments, presegmented)
         return
     if symmetrize:
         languages, opposite = read_languages(folders[0]), read_languages(symmetrize)
@@ -66,7 +76,7 @@ def align(
                 f"--symmetrize needs a run of the opposite direction: {folders[0]} is "
                 f"{languages[0]} to {languages[1]}, {symmetrize} {opposite[0]} to {opposite[1]}"
             )
-    translator, backward = load(*folders), load(symmetrize) if symmetrize else None
+    translator, backward = load_on_device(*folders), load_on_device(symmetrize) if symmetrize else None
     align_pair = partial(translator.align_scored_pair, units=units, presegmented=presegmented)
     all_links = []
     for chunk in iterate_chunks(corpus, PAIRS_PER_CHUNK):
@@ -93,13 +103,16 @@ def align(
 
 
 def _save_best_alignment_head(
-    folder: Path, corpus: Sequence[Pair], gold: Sequence[GoldAlignment] | None, presegmented: bool
+    translator: Translator,
+    folder: Path,
+    corpus: Sequence[Pair],
+    gold: Sequence[GoldAlignment] | None,
+    presegmented: bool,
 ) -> None:
     """Rank every layer and head, and write the best one to the run's config."""
-    from regard.translate import load
     from regard.translate.inspection import rank_alignment_heads
 
-    ranked, run = rank_alignment_heads(load(folder), corpus, gold, presegmented), Run(folder)
+    ranked, run = rank_alignment_heads(translator, corpus, gold, presegmented), Run(folder)
     for alignment_head, mutual, aer in ranked:
         head = "mean of heads" if alignment_head.head is None else f"head {alignment_head.head + 1}"
         step = ", next step" if alignment_head.shifted else ""

@@ -37,7 +37,6 @@ app = typer.Typer(
     name="regard",
     help="Train, inspect and serve attention models on your own text.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -256,7 +256,7 @@ def _make_rows(
 
 SEARCH_OPTIONS = ("length_penalty", "max_length", "no_repeat")
 SAMPLING_OPTIONS = ("sample", "temperature", "top_k", "top_p", "seed")
-ENGINE_OPTIONS = ("engine", "precision", "workers")
+ENGINE_OPTIONS = ("engine", "precision", "workers", "device")
 
 
 @describe_options

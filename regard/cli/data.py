@@ -117,7 +117,7 @@ def clean(
     target_script: str = AUTO,
     unique_source: bool = False,
     without: list[str] | None = None,
-    force: bool = False,
+    overwrite: bool = False,
     as_json: bool = False,
 ) -> None:
     """Remove pairs that harm training, and report how many for which reason.
@@ -140,7 +140,7 @@ def clean(
         unique_source=unique_source,
     )
     pipeline = filters.FilterPipeline(filters.exclude_filters(rules, without or []))
-    with open_pair_writer(out, force, _find_languages(data, source, target, out)) as write:
+    with open_pair_writer(out, overwrite, _find_languages(data, source, target, out)) as write:
         for pair in show_item_progress(pairs, "cleaning"):
             if pipeline.accepts(pair):
                 write(pair)
@@ -183,7 +183,7 @@ def split(
     seed: int = 1,
     source: str | None = None,
     target: str | None = None,
-    force: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Split a corpus into train, dev and test; pairs with the same source stay together.
 
@@ -191,13 +191,13 @@ def split(
     """
     from regard.corpus.split import split_corpus
 
-    counts = split_corpus(data, out, test, dev, seed, source, target, force)
+    counts = split_corpus(data, out, test, dev, seed, source, target, overwrite)
     typer.echo(f"{out}: " + ", ".join(f"{name} {count:,} pairs" for name, count in counts.items()))
 
 
 @describe_options
 def convert(
-    data: list[Path], out: list[Path], source: str | None = None, target: str | None = None, force: bool = False
+    data: list[Path], out: list[Path], source: str | None = None, target: str | None = None, overwrite: bool = False
 ) -> None:
     """Convert a corpus to another format.
 
@@ -207,7 +207,7 @@ def convert(
 
     restore_default_sigpipe()
     _, pairs = _peek_corpus(data, source, target, allow_unnamed=True)
-    with open_pair_writer(out, force, _find_languages(data, source, target, out)) as write:
+    with open_pair_writer(out, overwrite, _find_languages(data, source, target, out)) as write:
         for pair in show_item_progress(pairs, "converting"):
             write(pair)
 

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regard.cli.options import describe_options, load_pairs, resolve_languages, resolve_tokenizer, split_runs
+from regard.cli.options import (
+    InferenceDevice,
+    choose_device_of_option,
+    describe_options,
+    load_pairs,
+    resolve_languages,
+    resolve_tokenizer,
+    split_runs,
+)
 from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs
 from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
@@ -17,6 +25,8 @@ from regard.runs import Run
 from regard.tokenizers.word_segmentation import join_words
 
 if TYPE_CHECKING:
+    import torch
+
     from regard.evaluate.translation_metrics import TranslationScores
 
 
@@ -33,6 +43,7 @@ def evaluate(
     source: str | None = None,
     target: str | None = None,
     beam: int | None = None,
+    device: InferenceDevice = "auto",
     as_json: bool = False,
 ) -> None:
     """Score a run, or files of translations, on a test set: BLEU, chrF, TER, perplexity, and AER with gold alignments.
@@ -70,12 +81,13 @@ def evaluate(
         from regard.translate.evaluation import evaluate_translator
 
         folders, files = split_runs(paths)
+        torch_device = choose_device_of_option(device)
         if get_task(Run(folders[0]).read_config()).command == "predict":
             given = {"gold": gold, "beam": beam, "lowercase": lowercase, "source": source, "target": target}
             for name, value in {**given, "tokenize": tokenize}.items():
                 if value:
                     raise UserError(f"--{name} is for runs that translate, but {folders[0]} does not")
-            typer.echo(_evaluate_predictors(folders, files, as_json))
+            typer.echo(_evaluate_predictors(folders, files, torch_device, as_json))
             return
         corpus = load_pairs(folders, files, source, target)
         target = resolve_languages(folders, source, target)[1]
@@ -87,7 +99,7 @@ def evaluate(
         if presegmented:
             corpus = [Pair(*(join_words(side.split()) for side in pair)) for pair in corpus]
         ensembles = [[folder] for folder in folders] if compare else [folders]
-        translators = {" ".join(map(str, ensemble)): load(*ensemble) for ensemble in ensembles}
+        translators = {" ".join(map(str, ensemble)): load(*ensemble, device=torch_device) for ensemble in ensembles}
         vocabularies = [translator.tokenizers.target for translator in translators.values()]
         # Systems are compared by the same references: without capital letters if one of them has none.
         lowercase = lowercase or any(vocabulary.lowercase for vocabulary in vocabularies)
@@ -112,13 +124,15 @@ def evaluate(
         typer.echo("\n\n".join(map(_format_report, reports)))
 
 
-def _evaluate_predictors(folders: Sequence[Path], files: Sequence[Path], as_json: bool) -> str:
+def _evaluate_predictors(
+    folders: Sequence[Path], files: Sequence[Path], device: torch.device | None, as_json: bool
+) -> str:
     """Evaluate runs of other tasks than translation, whose data may be folders."""
     from regard.api import load
 
     if not files:
         raise UserError("no test set: name, after the run, data with the right answers")
-    reports = [{"system": str(folder), **load(folder).evaluate(files)} for folder in folders]
+    reports = [{"system": str(folder), **load(folder, device=device).evaluate(files)} for folder in folders]
     if as_json:
         return format_json(reports[0] if len(reports) == 1 else {"systems": reports})
     width = max(12, *(len(name) for report in reports for name in report))

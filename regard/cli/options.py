@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from typer import Argument, Option
 
 from regard.config import parse_settings
+from regard.console import set_verbosity
 from regard.data.languages import LanguageError, are_different_languages
 from regard.data.readers import dispatch
 from regard.data.readers.text import Pair, iterate_lines
@@ -22,9 +24,12 @@ from regard.recipes.recipe import EvaluationSettings
 from regard.runs import Run
 
 if TYPE_CHECKING:
+    import torch
+
     from regard.translate import Options, Translation
 
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = read_package_yaml("regard.cli", "options.yaml")
+ENVIRONMENT_PREFIXES = {"serve": "REGARD_SERVE_"}  # commands with an environment variable for each option
 
 
 def describe_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -33,47 +38,73 @@ def describe_options(command: Callable[..., None]) -> Callable[..., None]:
     A parameter that is a dataclass is replaced by an option for each of its fields, `Annotated[Class, "a", "b"]` by
     options for these fields only. A collection is a repeatable option, and given to the dataclass as a list. A field
     `name: Annotated[type, Option(…)]` has its own help text.
+
+    In `options.yaml`, `short` is a short option, and `former` an old name that is still accepted but not shown. Every
+    command gets the options under `output`.
     """
     groups: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[Parameter] = []
+    former: dict[str, str] = {}  # parameters of old names, and those that they stand for
     for parameter in signature(command, eval_str=True).parameters.values():
         is_annotated = get_origin(parameter.annotation) is Annotated
         cls, *names = get_args(parameter.annotation) if is_annotated else [parameter.annotation]
         if not is_dataclass(cls):
-            parameters.append(_describe_parameter(parameter, command.__name__))
+            _append_described(parameters, former, parameter, command.__name__)
             continue
         hints = get_type_hints(cls, include_extras=True)
         chosen = [field for field in fields(cls) if not names or field.name in names]
         groups[parameter.name] = cls, [field.name for field in chosen]
         for name, default in ((field.name, field.default) for field in chosen):
             option = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
-            parameters.append(_describe_parameter(option, command.__name__))
+            _append_described(parameters, former, option, command.__name__)
+    for name in OPTIONS["output"]:
+        option = Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+        _append_described(parameters, former, option, "output")
 
     @wraps(command)
     def run_command(*arguments: Any, **values: Any) -> None:
+        set_verbosity(**{name: values.pop(name, False) for name in OPTIONS["output"]})
+        for old_name, name in former.items():
+            if (value := values.pop(old_name, None)) is not None:
+                values[name] = value
         for name, (cls, options) in groups.items():
             given = {option: values.pop(option, None) for option in options}
             values[name] = cls(**{option: value for option, value in given.items() if value is not None})
         command(*arguments, **values)
 
-    described = run_command if groups else command
-    described.__dict__["__signature__"] = Signature(parameters)
-    return described
+    run_command.__dict__["__signature__"] = Signature(sorted(parameters, key=lambda parameter: parameter.kind))
+    return run_command
 
 
-def _describe_parameter(parameter: Parameter, command: str) -> Parameter:
-    """Return the parameter with Typer's description of an option or an argument."""
+def _append_described(parameters: list[Parameter], former: dict[str, str], parameter: Parameter, command: str) -> None:
+    """Append the parameter with Typer's description of an option or an argument, and a hidden one of its old names."""
     name, value_type, default = parameter.name, parameter.annotation, parameter.default
     if get_origin(value_type) is Annotated:
         value_type, info = get_args(value_type)
+        declared = [info.default, *info.param_decls]  # in Annotated, Typer's first argument is a name of the option
+        flags = [flag for flag in declared if isinstance(flag, str)] or [f"--{name.replace('_', '-')}"]
+        old_flags = OPTIONS.get(command, {}).get(name, {}).get("former")
     else:
         settings = {**(OPTIONS.get(command, {}).get(name) or OPTIONS["common"][name])}
-        make_info = Argument if settings.pop("argument", False) else Option
-        flags = settings.pop("flags", [f"--{name.replace('_', '-')}"] if value_type is bool else [])  # and no `--no-…`
-        info = make_info(*flags, rich_help_panel=settings.pop("panel", None), **settings)
+        is_argument, short, old_flags = (settings.pop(key, None) for key in ("argument", "short", "former"))
+        flags = settings.pop("flags", [] if is_argument else [f"--{name.replace('_', '-')}"])  # and no `--no-…`
+        flags = [*flags, short] if short else flags
+        info = (Argument if is_argument else Option)(*flags, rich_help_panel=settings.pop("panel", None), **settings)
+    if command in ENVIRONMENT_PREFIXES:
+        option_name = flags[0].lstrip("-").replace("-", "_") if flags else name
+        variables = [ENVIRONMENT_PREFIXES[command] + option_name.upper(), info.envvar]
+        info = copy(info)
+        info.envvar, info.show_envvar = list(filter(None, variables)), False
     if default is MISSING or isinstance(default, tuple):  # a collection
         default, value_type = None, list[str] | None
-    return parameter.replace(default=default, annotation=Annotated[value_type, info])
+    parameters.append(parameter.replace(default=default, annotation=Annotated[value_type, info]))
+    if old_flags:
+        hidden = Option(*old_flags, hidden=True, help=f"Old name of {flags[0]}.")
+        old_name = f"former_{name}"
+        former[old_name] = name
+        parameters.append(
+            Parameter(old_name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type | None, hidden])
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +161,26 @@ def read_two_column_file(path: Path | None) -> dict[str, str]:
     return entries
 
 
-AUTO, RAY = "auto", "ray"
+AUTO: Final = "auto"
+RAY = "ray"
+InferenceDevice = Literal["auto", "cuda", "cpu"]
+
+
+def make_training_overrides(device: str | None, seed: int | None) -> dict[str, Any]:
+    """Return the recipe overrides of `--device` and `--seed`."""
+    values = {"training.device": device, "training.seed": seed}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def choose_device_of_option(device: InferenceDevice) -> torch.device | None:
+    """Return the device of `--device`, None for `auto`; raise UserError if this machine does not have it."""
+    if device == AUTO:
+        return None
+    from regard.training.distributed import choose_device  # imports what training needs
+
+    return choose_device(device, "--device ")
+
+
 TranslateChunks = Callable[[Iterable[Sequence[str]]], Iterator[list["Translation"]]]
 
 
@@ -142,6 +192,7 @@ class EngineOptions:
     precision: str | None = None
     shortlist: bool = False
     workers: int | None = None
+    device: InferenceDevice = AUTO
 
     def check(self) -> None:
         """Raise UserError for engine options that do not exist or cannot be combined."""
@@ -150,7 +201,9 @@ class EngineOptions:
         if self.engine not in (*backends.ENGINES, RAY):
             raise UserError(f"--engine must be one of {', '.join(backends.ENGINES)} and {RAY}, not {self.engine!r}")
         if self.workers is not None and self.engine != RAY:
-            raise UserError(f"--workers is for --engine {RAY}; --engine {self.engine} has no workers")
+            raise UserError(f"--jobs is for --engine {RAY}; --engine {self.engine} has no workers")
+        if self.device != AUTO and self.engine == RAY:
+            raise UserError(f"--device is not for --engine {RAY}, whose workers use the GPUs of the cluster")
         if self.precision is not None and self.engine == RAY:
             raise UserError(f"--precision is not for --engine {RAY}, whose workers use {backends.TORCH}")
         if self.shortlist and self.engine == RAY:
@@ -171,7 +224,13 @@ class EngineOptions:
             with open_worker_pool(folders, translation_options, self.workers) as pool:
                 yield pool.translate_chunks
             return
-        translator = load(*folders, engine=self.engine, precision=self.precision, shortlist=self.shortlist)
+        translator = load(
+            *folders,
+            device=choose_device_of_option(self.device),
+            engine=self.engine,
+            precision=self.precision,
+            shortlist=self.shortlist,
+        )
         compiled = translator.compile_options(translation_options)
         yield lambda chunks: (translator.translate_chunk(texts, compiled) for texts in chunks)
 

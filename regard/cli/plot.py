@@ -6,7 +6,15 @@ from pathlib import Path
 
 import typer
 
-from regard.cli.options import describe_options, load_pairs, resolve_languages, resolve_tokenizer, split_runs
+from regard.cli.options import (
+    InferenceDevice,
+    choose_device_of_option,
+    describe_options,
+    load_pairs,
+    resolve_languages,
+    resolve_tokenizer,
+    split_runs,
+)
 from regard.errors import UserError
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 
@@ -22,6 +30,7 @@ def plot(
     target: str | None = None,
     beam: int = 5,
     tokenize: str | None = None,
+    device: InferenceDevice = "auto",
 ) -> None:
     """Translate a sentence and draw the attention of the model.
 
@@ -34,7 +43,7 @@ def plot(
     if heads + steps + by_length > 1:
         raise UserError("use only one of --heads, --steps and --by-length")
     if by_length:
-        _plot_bleu_by_length([Path(name) for name in what], out, beam, source, target, tokenize)
+        _plot_bleu_by_length([Path(name) for name in what], out, beam, source, target, tokenize, device)
         return
     if source or target or tokenize:
         raise UserError("--source, --target and --tokenize are for a test set and need --by-length")
@@ -44,7 +53,7 @@ def plot(
     is_animation = out.suffix.lower() == ".gif"
     if is_animation and (heads or steps):
         raise UserError("a .gif animates a single attention; --heads and --steps need another format, such as .png")
-    translator = load(run)
+    translator = load(run, device=choose_device_of_option(device))
     translation = translator.translate([sentence], beam=beam)[0]
     if not translation.tokens:
         raise UserError("the sentence is empty; there is nothing to translate")
@@ -70,7 +79,13 @@ def plot(
 
 
 def _plot_bleu_by_length(
-    paths: list[Path], out: Path, beam: int, source: str | None, target: str | None, tokenize: str | None
+    paths: list[Path],
+    out: Path,
+    beam: int,
+    source: str | None,
+    target: str | None,
+    tokenize: str | None,
+    device: InferenceDevice,
 ) -> None:
     """Draw the BLEU of each run on a test set, by source length."""
     from regard.evaluate.translation_metrics import bleu, bleu_by_length
@@ -82,9 +97,10 @@ def _plot_bleu_by_length(
     corpus = load_pairs(runs, files, source, target)
     sources, references = [pair.source for pair in corpus], [pair.target for pair in corpus]
     tokenizer = resolve_tokenizer(runs, tokenize, references, resolve_languages(runs, source, target)[1])
-    systems = {}
+    systems, torch_device = {}, choose_device_of_option(device)
     for run in runs:
-        hypotheses = [translation.text for translation in load(run).translate(sources, beam=beam, alignments=False)]
+        translations = load(run, device=torch_device).translate(sources, beam=beam, alignments=False)
+        hypotheses = [translation.text for translation in translations]
         systems[str(run)] = bleu_by_length(sources, hypotheses, references, tokenize=tokenizer)
         score = bleu(hypotheses, references, tokenize=tokenizer)
         for group in systems[str(run)]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Any, TypeVar
 
 from regard.console import make_progress_bar
 from regard.data.readers.text import STANDARD_INPUT, decode_line, iterate_available_chunks, iterate_lines
@@ -34,6 +35,34 @@ def exit_on_broken_pipe() -> Iterator[None]:
             sys.exit(1)
         restore_default_sigpipe()
         signal.raise_signal(signal.SIGPIPE)
+
+
+@contextmanager
+def open_output(out: Path | None, overwrite: bool) -> Iterator[Callable[[str | bytes], None]]:
+    """Yield a function that writes to standard output, or to a file that gets its name when it is complete."""
+    if out is None:
+        yield _write_to_stdout
+        return
+    if out.exists() and not overwrite:
+        raise UserError(f"{out} already exists; choose another --out, or overwrite it with --overwrite")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = out.with_name(f".{out.name}.part")
+    try:
+        with unfinished.open("wb") as file:
+            yield partial(_write_to_file, file)
+        unfinished.replace(out)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_to_file(file: IO[bytes], content: str | bytes) -> None:
+    file.write(content.encode() if isinstance(content, str) else content)
+
+
+def _write_to_stdout(content: str | bytes) -> None:
+    stream: Any = sys.stdout if isinstance(content, str) else sys.stdout.buffer
+    stream.write(content)
+    stream.flush()
 
 
 def read_line_chunks(files: list[Path], max_lines: int) -> Iterator[list[str]]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from regard.cli.options import describe_options
+from regard.cli.options import describe_options, make_training_overrides
 from regard.console import is_rank0, log_message
 from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError, format_suggestion
@@ -75,6 +75,8 @@ def train(
     target: str | None = None,
     resume: bool = False,
     minutes: float | None = None,
+    device: Literal["auto", "cuda", "mps", "cpu"] | None = None,
+    seed: int | None = None,
     init_from: Path | None = None,
     mix: list[Path] | None = None,
     find_rate: bool = False,
@@ -95,6 +97,7 @@ def train(
         overrides["data.mix"] = [str(path) for path in mix]
     if minutes is not None:
         overrides["training.minutes"] = minutes
+    overrides |= make_training_overrides(device, seed)
     overrides |= {f"data.{side}": code for side, code in (("source", source), ("target", target)) if code}
     files = [argument for argument in arguments if not is_override(argument)]
     if find_rate:
@@ -153,6 +156,8 @@ def demo(
     task: str | None = None,
     pair: Literal["en-de", "en-ja"] = "en-de",
     out: Path | None = None,
+    device: Literal["auto", "cuda", "mps", "cpu"] | None = None,
+    seed: int | None = None,
 ) -> None:
     """Train a small model on synthetic data in minutes, and show its predictions and attention.
 
@@ -172,8 +177,10 @@ def demo(
     pair_option = "" if pair == DEFAULT_PAIR else f" --pair {pair}"
     name = f"-{pair}" if pair_option else "" if task == DEFAULT_TASK else f"-{task}"
     out = out or Path("runs") / f"demo{name}"
-    with print_resume_command_on_interrupt(f"regard demo --recipe {recipe}{pair_option} --out {out}"):
-        typer.echo(run_demo(recipe, out, pair).text)
+    given = {"device": device, "seed": seed}
+    options = pair_option + "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
+    with print_resume_command_on_interrupt(f"regard demo --recipe {recipe}{options} --out {out}"):
+        typer.echo(run_demo(recipe, out, pair, **make_training_overrides(device, seed)).text)
 
 
 @describe_options

@@ -10,10 +10,16 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-import typer
-
 from regard.cli import options, stdio
-from regard.cli.options import EngineOptions, SearchArguments, TranslateChunks, describe_options, split_runs
+from regard.cli.options import (
+    EngineOptions,
+    InferenceDevice,
+    SearchArguments,
+    TranslateChunks,
+    choose_device_of_option,
+    describe_options,
+    split_runs,
+)
 from regard.console import log_message, make_progress_bar
 from regard.data.readers.text import DECOMPRESSORS, STANDARD_INPUT, format_pharaoh, iterate_available_chunks
 from regard.errors import UserError
@@ -40,6 +46,8 @@ def translate(
     tags: bool = False,
     domain: str | None = None,
     to: str | None = None,
+    out: Path | None = None,
+    overwrite: bool = False,
     *,
     search: SearchArguments,
     engine_options: EngineOptions,
@@ -74,26 +82,41 @@ def translate(
         units=units,
     )
     open_translator = partial(engine_options.open_translator, folders, translation_options)
+    if document and out and out.suffix.lower() != document.suffix.lower():
+        raise UserError(f"{document} is translated to a {document.suffix} file: give --out this extension, not {out}")
     if document:
-        with stdio.exit_on_broken_pipe(), open_translator() as translate_chunks:
-            write_translated_document(document, translate_chunks, options.read_languages(folders[0]))
+        from regard.documents.document import ZIP_PARSERS
+
+        is_binary = document.suffix.lower() in ZIP_PARSERS
+        if is_binary and out is None and sys.stdout.isatty():
+            name = f"{document.stem}-2{document.suffix}"
+            raise UserError(f"{document} is binary; write the translation to a file: --out {name}")
+        with stdio.exit_on_broken_pipe(), stdio.open_output(out, overwrite) as write:
+            with open_translator() as translate_chunks:
+                content = translate_document_file(document, translate_chunks, options.read_languages(folders[0]))
+            write(content)
         return
     chunks, counts = stdio.read_line_chunks(files, LINES_PER_CHUNK), Counter[str]()
-    with stdio.exit_on_broken_pipe(), open_translator() as translate_chunks:
-        for translations in show_line_progress(translate_chunks(chunks)):
+    with (
+        stdio.exit_on_broken_pipe(),
+        stdio.open_output(out, overwrite) as write,
+        open_translator() as translate_chunks,
+    ):
+        for translations in show_line_progress(translate_chunks(chunks), to_file=out is not None):
+            lines = []
             for translation in translations:
                 number = counts["total"] if n_best > 1 else None
-                sys.stdout.write(format_translation(translation, output_format, number))
+                lines.append(format_translation(translation, output_format, number))
                 count_translation(counts, translation, tags)
-            sys.stdout.flush()
+            write("".join(lines))
     if counts["cut off"]:
         log_message(f"{counts['cut off']} of {counts['total']:,} translations were cut off at the maximum length")
     log_warnings(counts)
 
 
-def show_line_progress(chunks: Iterator[list[Translation]]) -> Iterator[list[Translation]]:
+def show_line_progress(chunks: Iterator[list[Translation]], to_file: bool = False) -> Iterator[list[Translation]]:
     """Yield the chunks; show a progress bar of lines unless the translations go to the terminal."""
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and not to_file:
         yield from chunks
         return
     with make_progress_bar() as progress:
@@ -207,15 +230,12 @@ def _is_xml(path: Path) -> bool:
         return file.read(16).lstrip(BYTE_ORDER_MARKS).replace(b"\0", b"").startswith(b"<?xml")
 
 
-def write_translated_document(
+def translate_document_file(
     path: Path, translate_chunks: TranslateChunks, languages: tuple[str | None, str | None]
-) -> None:
-    """Translate a document to standard output; raise UserError if it declares other languages."""
+) -> bytes:
+    """Return the translation of a document; raise UserError if it declares other languages."""
     from regard.documents import translate_document
-    from regard.documents.document import ZIP_PARSERS
 
-    if path.suffix.lower() in ZIP_PARSERS and sys.stdout.isatty():
-        raise UserError(f"{path} is binary; redirect the output to a file: > {path.stem}-2{path.suffix}")
     content = path.read_bytes()
 
     def translate_texts(texts: Sequence[str]) -> list[str]:
@@ -228,13 +248,18 @@ def write_translated_document(
         log_warnings(counts)
         return translated
 
-    translated = translate_document(path.name, content, translate_texts, warn=_log_warning, languages=languages)
-    sys.stdout.buffer.write(translated)
-    sys.stdout.buffer.flush()
+    return translate_document(path.name, content, translate_texts, warn=_log_warning, languages=languages)
 
 
 @describe_options
-def predict(run: Path, file: Path = Path("-"), as_json: bool = False) -> None:
+def predict(
+    run: Path,
+    file: Path = Path("-"),
+    device: InferenceDevice = "auto",
+    out: Path | None = None,
+    overwrite: bool = False,
+    as_json: bool = False,
+) -> None:
     """Print a prediction for each input as it arrives: tags, a label, an answer, a caption or numbers.
 
     Example: echo "a film that nobody should miss" | regard predict runs/mine --json
@@ -244,13 +269,14 @@ def predict(run: Path, file: Path = Path("-"), as_json: bool = False) -> None:
     task = get_task(Run(run).read_config())
     if task.command != "predict":
         raise UserError(f"{run} {task.verb}; use: regard {task.command} {run} FILE")
-    predictor = task.load(run)
+    predictor = task.load(run, device=choose_device_of_option(device))
     stdio.restore_default_sigpipe()
     if file == STANDARD_INPUT:
         parsed = predictor.parse_lines(stdio.iterate_stdin_lines())
         chunks = iterate_available_chunks(parsed, INPUTS_PER_CHUNK, 2 * INPUTS_PER_CHUNK)
     else:
         chunks = stdio.iterate_chunks(predictor.read_inputs(file), INPUTS_PER_CHUNK)
-    for inputs in chunks:
-        for prediction in predictor.predict(inputs):
-            typer.echo(format_json(prediction.to_dict()) if as_json else prediction.to_text())
+    with stdio.open_output(out, overwrite) as write:
+        for inputs in chunks:
+            for prediction in predictor.predict(inputs):
+                write((format_json(prediction.to_dict()) if as_json else prediction.to_text()) + "\n")

@@ -51,7 +51,7 @@ def open_pair_writer(
     format_lines = _make_tmx_format(*languages) if is_tmx and languages else _choose_line_format(paths)
     for path in paths:
         if path.is_dir() or (path.is_file() and not overwrite):
-            raise UserError(f"{path} already exists; choose another name, or overwrite it with --force")
+            raise UserError(f"{path} already exists; choose another name, or overwrite it with --overwrite")
     with ExitStack() as stack:
         files = [stack.enter_context(_open_output(path)) for path in paths]
 

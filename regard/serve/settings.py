@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from typer import Option
 
@@ -15,8 +15,8 @@ class Settings:
     """Settings of the service. Each field is an option of `regard serve`; a limit of −1 is none."""
 
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all addresses of this machine.")] = "127.0.0.1"
-    port: Annotated[int, Option(help="Port to listen on; 0: any free port.", min=0, max=65535)] = 5000
-    beam: Annotated[int, Option(help="Beam size; 1 is greedy search.", min=1)] = 5
+    port: Annotated[int, Option("--port", "-p", help="Port to listen on; 0: any free port.", min=0, max=65535)] = 5000
+    beam: Annotated[int, Option("--beam", "-b", help="Beam size; 1 is greedy search.", min=1)] = 5
     glossary: Annotated[
         Mapping[str, Mapping[str, str]],
         Option(
@@ -27,10 +27,16 @@ class Settings:
     precision: Annotated[
         str | None, Option(help="`fp32`, or `int8`: faster, with nearly the same translations; for Transformers.")
     ] = None
+    device: Annotated[
+        Literal["auto", "cuda", "cpu"], Option(help="Device of the models; auto: a GPU if there is one.")
+    ] = "auto"
     processes: Annotated[
         int,
         Option(
-            help="Decoding processes per model, each with its own copy of it; 0: decode in the main process.", min=0
+            "--jobs",
+            "-j",
+            help="Decoding processes per model, each with its own copy of it; 0: decode in the main process.",
+            min=0,
         ),
     ] = 1
     batch_tokens: Annotated[int, Option(help="Maximum source tokens of a batch.", min=1)] = 2000

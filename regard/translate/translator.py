@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.config import parse_settings
+from regard.console import log_detail
 from regard.data.split import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
@@ -338,6 +339,9 @@ def load(
         for run, own in zip(opened, tokenizers, strict=True)
     ]
     data_settings = [parse_settings(DataSettings, run.read_config()["data"], "data") for run in opened]
+    backend = base.choose_backend(engine, precision, loaded, shortlist)
+    for run in opened:
+        log_detail(f"{run.folder}: step {run.find_best_step():,}, on {device}; {backend.reason}")
     return Translator(
         [run.model for run in loaded],
         tokenizers[0],
@@ -346,7 +350,7 @@ def load(
         # null: unknown; such a model may skip a second sentence
         max_sentences=min(data.sentences or 1 for data in data_settings),
         language=data_settings[0].source,
-        backend=base.choose_backend(engine, precision, loaded, shortlist),
+        backend=backend,
     )
 
 

@@ -89,13 +89,13 @@ def test_keys_command_adds_lists_and_revokes(regard: Command, tmp_path: Path) ->
 @pytest.mark.slow
 def test_missing_key_file_is_an_error_and_not_created(regard: Command, fluent_run: Run, tmp_path: Path) -> None:
     for arguments in (
-        ("keys", "list", "--file", "typo.db"),
+        ("keys", "list", "--keys", "typo.db"),
         ("keys", "revoke", "3f9a0c12", "--file", "typo.db"),
         ("serve", fluent_run.folder, "--port", 0, "--keys", "typo.db", "--require-key"),
     ):
         done = regard(*arguments)
         assert (done.returncode, done.stdout) == (2, "")
-        message = "regard: there is no file of keys typo.db; make one with: regard keys add NOTE --file typo.db\n"
+        message = "regard: there is no file of keys typo.db; make one with: regard keys add NOTE --keys typo.db\n"
         assert done.stderr == message
     assert list(tmp_path.iterdir()) == []
 

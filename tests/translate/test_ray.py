@@ -234,7 +234,7 @@ def test_ray_out_of_memory_is_a_one_line_error() -> None:
     import ray
 
     with (
-        pytest.raises(UserError, match="too little memory: use fewer --workers") as caught,
+        pytest.raises(UserError, match="too little memory: use fewer --jobs") as caught,
         convert_ray_errors(ray, "now"),
     ):
         raise ray.exceptions.RayError("1 worker(s) were killed\nOOM kill reason: …")
@@ -287,7 +287,7 @@ def test_ray_command_prints_the_same_lines_and_leaves_no_processes(
 @pytest.mark.slow
 def test_closed_output_pipe_ends_the_ray_cluster_too(run: Run, tmp_path: Path) -> None:
     with subprocess.Popen(
-        regard_command(["translate", run.folder, "--beam", 1, "--engine", "ray", "--workers", 1]),
+        regard_command(["translate", run.folder, "--beam", 1, "--engine", "ray", "--jobs", 1]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -307,7 +307,7 @@ def test_closed_output_pipe_ends_the_ray_cluster_too(run: Run, tmp_path: Path) -
 
 ENGINE_ERRORS = [
     (["--engine", "spark"], "--engine must be one of auto, torch, onnx, ctranslate2 and ray, not 'spark'"),
-    (["--workers", "2"], "--workers is for --engine ray"),
+    (["--jobs", "2"], "--jobs is for --engine ray"),
 ]
 
 

@@ -45,7 +45,7 @@ class ApiKeyStore:
     def __init__(self, path: Path) -> None:
         """Open an existing file: a mistyped name must not become an empty one."""
         if not path.is_file():
-            raise UserError(f"there is no file of keys {path}; make one with: regard keys add NOTE --file {path}")
+            raise UserError(f"there is no file of keys {path}; make one with: regard keys add NOTE --keys {path}")
         self.path = path
         with self._connect() as database:
             database.execute(TABLE)

@@ -27,6 +27,7 @@ from regard.serve.language_detection import internal_code
 from regard.serve.settings import Settings
 from regard.tasks import get_task
 from regard.tasks.base import Prediction, Predictor
+from regard.training.distributed import choose_device
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.translation import EncodedSegment
 
@@ -222,15 +223,17 @@ def _get_model(models: Mapping[str, T], name: str, what: str, kind: str = "") ->
 
 def load_models(runs: Sequence[str], settings: Settings, on_admit: Callable[[str, int, int], None]) -> ModelRegistry:
     """Load the runs; the workers of those that translate load them at the same time."""
+    device = None if settings.device == "auto" else choose_device(settings.device, "--device ")
     parsed = [RunSpec.parse(run) for run in runs]
     specs = dict(zip(name_runs([spec.folder for spec in parsed]), parsed, strict=True))
     translating = {name: spec for name, spec in specs.items() if spec.task == TRANSLATE}
     glossaries = assign_glossaries(settings.glossary, {(spec.source, spec.target) for spec in translating.values()})
-    pools = {name: _start_workers(spec.folder, settings) for name, spec in translating.items() if settings.processes}
+    decoding = translating if settings.processes else {}
+    pools = {name: _start_workers(spec.folder, device, settings) for name, spec in decoding.items()}
     models, predictors = list[TranslationModel](), list[PredictionModel]()
     try:
         for name, spec in translating.items():
-            translator = load(spec.folder, precision=settings.precision)
+            translator = load(spec.folder, device=device, precision=settings.precision)
             decoder = pools.get(name) or LocalDecoder(translator)
             glossary = glossaries.get((spec.source, spec.target), {})
             models.append(
@@ -240,7 +243,7 @@ def load_models(runs: Sequence[str], settings: Settings, on_admit: Callable[[str
             pool.wait_until_ready()
         for name, spec in specs.items():
             if spec.task != TRANSLATE:
-                predictor = get_task({"task": spec.task}).load(spec.folder)
+                predictor = get_task({"task": spec.task}).load(spec.folder, device=device)
                 predictors.append(PredictionModel(name, spec.task, spec.folder, predictor))
     except BaseException:
         for pool in pools.values():
@@ -249,9 +252,9 @@ def load_models(runs: Sequence[str], settings: Settings, on_admit: Callable[[str
     return ModelRegistry(models, predictors)
 
 
-def _start_workers(folder: Path, settings: Settings) -> DecoderPool:
+def _start_workers(folder: Path, device: torch.device | None, settings: Settings) -> DecoderPool:
     threads = max(1, torch.get_num_threads() // settings.processes)
-    return WorkerPool(partial(run_decoder_process, folder, threads, settings.precision), settings.processes)
+    return WorkerPool(partial(run_decoder_process, folder, threads, device, settings.precision), settings.processes)
 
 
 def assign_glossaries(

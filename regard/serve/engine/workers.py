@@ -296,13 +296,15 @@ class LocalDecoder:
         """Do nothing: there is no process to end."""
 
 
-def run_decoder_process(folder: Path, threads: int, precision: str | None, pipe: Connection) -> None:
+def run_decoder_process(
+    folder: Path, threads: int, device: torch.device | None, precision: str | None, pipe: Connection
+) -> None:
     """Load a run and decode batches of the service, which alone decides when to end, signals do not."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if number := getattr(signal, name, None):  # Windows has no SIGHUP
             signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(threads)
-    decoder = LocalDecoder(load(folder, precision=precision))
+    decoder = LocalDecoder(load(folder, device=device, precision=precision))
     freeze_garbage_collector()
     work(pipe, decoder.decode)
 

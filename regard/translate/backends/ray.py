@@ -91,7 +91,7 @@ def allocate_workers(nodes: Sequence[Mapping[str, float]], requested: int | None
     if not 1 <= workers <= most:
         unit = "GPU" if gpus else "core"
         raise UserError(
-            f"this Ray cluster has room for {most} workers, one per {unit}, not for {workers}; use fewer --workers"
+            f"this Ray cluster has room for {most} workers, one per {unit}, not for {workers}; use fewer --jobs"
         )
     total = int(sum(node.get("CPU", 0) for node in nodes))
     cpus = max(cpus for cpus in range(fewest, total + 1) if count_fitting_workers(cpus) >= workers)
@@ -211,5 +211,5 @@ def convert_ray_errors(ray: Any, when: str) -> Iterator[None]:
             ) from error
         raise UserError(
             f"a worker died repeatedly {when}, although it was restarted each time. The usual cause is too little "
-            f"memory: use fewer --workers or a smaller --beam, or find the cause with --engine torch"
+            f"memory: use fewer --jobs or a smaller --beam, or find the cause with --engine torch"
         ) from error
