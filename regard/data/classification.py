@@ -314,7 +314,8 @@ class ClassificationDataset(TrainingDataset):
             return ClassificationBatch(ids, lengths, labels)
         affixes = None
         if self.affixes is not None:
-            affixes = torch.from_numpy(pad_rows(self.affixes, rows)[0]).view(len(rows), -1, NUM_AFFIXES)
+            padded = torch.from_numpy(pad_rows(self.affixes, rows)[0])
+            affixes = padded.view(len(rows), padded.shape[1] // NUM_AFFIXES, NUM_AFFIXES)
             affixes = F.pad(affixes, (0, 0, 0, ids.shape[1] - affixes.shape[1]))  # if all texts of the batch are empty
         ngrams = torch.from_numpy(pad_rows(self.ngrams, rows)[0])
         return NgramClassificationBatch(ids, lengths, labels, ngrams, affixes)

@@ -130,7 +130,7 @@ def detect_suffix(path: Path) -> str:
 
 
 _PROBED_ROWS = 2000
-_MIN_LABEL_REPEATS = 10  # mean number of rows of a label: sources of a translation memory are repeated less often
+_MIN_LABEL_REPEATS = 5  # mean number of rows of a label: sources of a translation memory are repeated less often
 _MAX_LABEL_LENGTH = 40
 
 
