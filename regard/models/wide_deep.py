@@ -44,8 +44,12 @@ class WideDeepSettings(ClassifierSettings, SequenceNetworkSettings):
     char_ngrams: NonNegativeInt = 5
     buckets: Annotated[int, Range(2, 1 << 30)] = 1 << 16
     affix_buckets: NonNegativeInt = 4096
-    ngram_scale: NonNegativeFloat = 3.0
+    ngram_scale: NonNegativeFloat = 10.0
     ngram_dropout: Fraction = 0.3
+
+    def __post_init__(self) -> None:
+        if self.affix_buckets == 1:
+            raise ValueError("affix_buckets must be 0 or at least 2, not 1: bucket 0 is padding")
 
 
 class AttentionBranch(nn.Module):

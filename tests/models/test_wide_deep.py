@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.ngrams import NUM_AFFIXES, NgramHasher
+from regard.errors import UserError
 from regard.models import build
 from regard.nn import NgramLinear
 from regard.special_tokens import UNK
@@ -116,3 +118,17 @@ def test_every_parameter_gets_a_gradient() -> None:
     affixes = make_ids()[..., None].expand(-1, -1, NUM_AFFIXES)
     model.loss_sum(make_ids(), LENGTHS, CHOICES, NGRAMS, affixes).backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"affix_buckets": 1}, "model: affix_buckets must be 0 or at least 2, not 1"),
+        ({"buckets": 1}, "buckets must be at least 2, not 1"),
+        ({"members": 0}, "members must be at least 1, not 0"),
+        ({"network": "cnn"}, "model.network is one of brnn, stacked, rnn, tdnn, mlp, not 'cnn'"),
+    ],
+)
+def test_impossible_options_are_reported(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        make_model(**changes)
