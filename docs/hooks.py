@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages generated from the code, and pages of the repository that are outside `docs/`."""
+"""Hooks of mkdocs: pages generated from the code, and files of the repository that are outside `docs/`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from reference import PAGES
 
 ROOT = Path(__file__).parent.parent
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+DEPLOY = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "deploy").iterdir())
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -20,12 +21,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, name in OUTSIDE.items():
         text = (ROOT / path).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, name, content=_redirect_links(text, "")))
+    for path in DEPLOY:
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path), inclusion=InclusionLevel.INCLUDED))
     return files
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Redirect links that leave `docs/`."""
-    return _redirect_links(markdown, "../")
+    return _redirect_links(markdown, "../").replace("](../deploy/", "](deploy/")
 
 
 def _redirect_links(text: str, prefix: str) -> str:

@@ -116,6 +116,12 @@ def test_weblate_requests_are_answered(server: Client, expected: str) -> None:
     assert server.http.post("/translate", data=fields).json() == {"translatedText": expected}
 
 
+def test_weblate_5_requests_are_answered(server: Client, expected: str) -> None:
+    """Weblate 5 posts lists as JSON, with an empty key if none is set."""
+    fields = {"api_key": "", "q": ["the old house", "the old house"], "source": "en", "target": "de"}
+    assert server.http.post("/translate", json=fields).json()["translatedText"] == [expected, expected]
+
+
 def test_languages_ignores_a_request_body(server: Client) -> None:
     answer = server.http.request("GET", "/languages", content=b"api_key=x")
     assert answer.status_code == 200
