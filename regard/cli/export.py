@@ -1,4 +1,4 @@
-"""`regard export`: write a model for ONNX Runtime or CTranslate2, or a vocabulary shortlist."""
+"""`regard export`: write a model for ONNX Runtime, CTranslate2 or transformers, or a vocabulary shortlist."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from regard.translate import Translator
     from regard.translate.shortlist import Shortlist
 
+HUGGINGFACE = "huggingface"
+
 
 @describe_options
 def export(
@@ -26,18 +28,24 @@ def export(
     shortlist: bool = False,
     data: list[Path] | None = None,
     out: Path | None = None,
+    license: str | None = None,
 ) -> None:
-    """Export a run's model to ONNX or CTranslate2, which other programs run and which makes `regard translate` faster.
+    """Export a run's model to ONNX or CTranslate2, which makes `regard translate` faster, or for Hugging Face.
 
     Example: regard export runs/mine --to onnx --precision int8
     """
     from regard.translate import load
-    from regard.translate.backends import CTRANSLATE2, INT8, ONNX, SHORTLIST, TORCH, check_engine_options
+    from regard.translate.backends import CTRANSLATE2, FP32, INT8, ONNX, SHORTLIST, TORCH, check_engine_options
     from regard.translate.backends.exports import LoadedRun, export_ctranslate2, export_onnx, export_shortlist
 
     only_shortlist = to == SHORTLIST
+    if license and to != HUGGINGFACE:
+        raise UserError(f"--license is for the model card of --to {HUGGINGFACE}")
+    if to == HUGGINGFACE:
+        _export_for_transformers(run, out, license, has_other_options=shortlist or bool(data) or precision != FP32)
+        return
     if to not in (ONNX, CTRANSLATE2, SHORTLIST):
-        raise UserError(f"--to must be {ONNX}, {CTRANSLATE2} or {SHORTLIST}, not {to!r}")
+        raise UserError(f"--to must be {ONNX}, {CTRANSLATE2}, {HUGGINGFACE} or {SHORTLIST}, not {to!r}")
     check_engine_options(TORCH if only_shortlist else to, precision)
     if only_shortlist and precision == INT8:
         raise UserError(f"--precision is for --to {ONNX} and {CTRANSLATE2}: a {SHORTLIST} has none")
@@ -62,6 +70,22 @@ def export(
     else:
         arguments = "--shortlist" if only_shortlist else f"--engine {to} --precision {precision}"
         log_message(f"use it with: regard translate {run} {arguments}")
+
+
+def _export_for_transformers(run: Path, out: Path | None, license: str | None, has_other_options: bool) -> None:
+    """Write a folder that transformers loads."""
+    from regard.runs.huggingface import export_run
+    from regard.translate import load
+
+    if out is None:
+        raise UserError(f"--to {HUGGINGFACE} needs a new folder: --out FOLDER")
+    if out.exists():
+        raise UserError(f"{out} already exists; --out must be a new folder")
+    if has_other_options:
+        raise UserError(f"--to {HUGGINGFACE} takes no other option than --out and --license")
+    translator = load(run, device="cpu")
+    export_run(Run(run), translator.models[0], translator.tokenizers, out, license)
+    log_message(f"{out} contains a model for AutoModelForSeq2SeqLM, its tokenizer and a model card")
 
 
 def _learn_shortlist_of_run(translator: Translator, run: Path, data: list[Path] | None) -> Shortlist:

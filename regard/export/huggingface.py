@@ -14,15 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.models.base import Seq2Seq
-from regard.models.vaswani2017 import TransformerDecoder, TransformerEmbedding, TransformerEncoder
-from regard.nn.positional_encoding import SinusoidalPositions, sinusoidal_table
+from regard.models.vaswani2017 import ACTIVATIONS, TransformerSettings
+from regard.nn.positional_encoding import sinusoidal_table
 from regard.special_tokens import BOS, EOS, PAD
 
 ARCHITECTURES = {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}
 MODEL_TYPES = {"post": "marian", "pre": "pegasus"}  # by the position of the norm
-MAX_POSITIONS = 1024  # of an exported model
-ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.SiLU: "swish", nn.GELU: "gelu"}
 # The logit of a copy of another token as BOS. The model never produces it, so its probability is to be 0; -inf would
 # make label smoothing infinite.
 EXCLUDED_LOGIT = -100.0
@@ -97,7 +94,7 @@ def make_model_section(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in _IGNORED_OPTIONS.items():
         if config.get(name, value) != value and kind == "marian":
             raise UserError(f"config.json: {name} is {config[name]}, and only {value} is supported")
-    activations = {"silu": "swish"} | {name: name for name in ACTIVATIONS.values()}
+    activations = {"silu": "swish"} | {name: name for name in ACTIVATIONS}
     activation = config.get("activation_function", "gelu")
     if activation not in activations:
         raise UserError(f"config.json: activation_function is {activation!r}, not {', '.join(activations)}")
@@ -123,6 +120,7 @@ def make_model_section(config: Mapping[str, Any]) -> dict[str, Any]:
         "norm": next(norm for norm, name in MODEL_TYPES.items() if name == kind),
         "tie": ("all" if is_shared else "decoder") if is_tied else "none",
         "scale_embedding": bool(config.get("scale_embedding", False)),
+        "max_positions": config.get("max_position_embeddings", 1024),
         "output_bias": True,  # until the weights show that there is none
     }
 
@@ -205,77 +203,79 @@ def _is_sinusoidal(table: Tensor) -> bool:
     return torch.allclose(table.float(), expected, atol=_POSITION_TOLERANCE)
 
 
-def find_export_obstacle(model: nn.Module) -> str | None:
-    """Return why Marian and Pegasus of transformers cannot be this model, or None."""
-    encoder, decoder = getattr(model, "encoder", None), getattr(model, "decoder", None)
-    if not isinstance(encoder, TransformerEncoder) or not isinstance(decoder, TransformerDecoder):
-        return "it is not a Transformer"
-    if not isinstance(encoder.embedding.positions, SinusoidalPositions):
-        return "its positions are not sinusoidal (model.positions)"
-    if isinstance(encoder.norm, nn.LayerNorm) and encoder.embedding.words.weight is not decoder.output.weight:
-        return "pre-norm needs one matrix for both embeddings and the output layer (model.tie=all), and it has others"
+def find_export_obstacle(settings: TransformerSettings, model: nn.Module) -> str | None:
+    """Return why a Transformer cannot be a model of these architectures, or None."""
+    if settings.positions != "sinusoidal":
+        return f"model.positions is {settings.positions}, and only sinusoidal ones are supported"
+    if settings.norm == "pre" and (settings.tie != "all" or not _shares_embeddings(model)):
+        return "pre-norm needs one matrix for source, target and output (model.tie=all, text.shared=true)"
     return None
 
 
-def export_config(model: Seq2Seq, dropout: float) -> dict[str, Any]:
+def _shares_embeddings(model: nn.Module) -> bool:
+    state = model.state_dict(keep_vars=True)
+    return state[_ENCODER_WORDS] is state[_DECODER_WORDS]
+
+
+def export_config(settings: TransformerSettings, model: nn.Module) -> dict[str, Any]:
     """Return the configuration of a model for which `find_export_obstacle` finds nothing."""
-    encoder, decoder = model.encoder, model.decoder
-    assert isinstance(encoder, TransformerEncoder)
-    assert isinstance(decoder, TransformerDecoder)
-    layers = decoder.decoder_layers()
-    inner, activation, _ = layers[0].feedforward
-    assert isinstance(inner, nn.Linear)
-    embedding: TransformerEmbedding = encoder.embedding
-    kind = MODEL_TYPES["pre" if layers[0].around_attention.is_pre_norm else "post"]
-    source, target, output = embedding.words, decoder.embedding.words, decoder.output
-    sizes = {"attention_heads": layers[0].attention.heads, "ffn_dim": inner.out_features}
+    kind, state = MODEL_TYPES[settings.norm], model.state_dict()
+    sizes = {"attention_heads": settings.heads, "ffn_dim": settings.feedforward_size}
     return {
         "architectures": [ARCHITECTURES[kind]],
         "model_type": kind,
-        "vocab_size": source.num_embeddings,
-        "decoder_vocab_size": target.num_embeddings,
-        "d_model": source.embedding_dim,
-        "encoder_layers": len(encoder.layers),
-        "decoder_layers": len(layers),
-        **{f"{side}_{name}": size for name, size in sizes.items() for side in ("encoder", "decoder")},
-        "activation_function": ACTIVATIONS[type(activation)],
-        "dropout": dropout,
+        "is_encoder_decoder": True,
+        "vocab_size": len(state[_ENCODER_WORDS]),
+        "decoder_vocab_size": len(state[_DECODER_WORDS]),
+        "d_model": settings.size,
+        "encoder_layers": settings.layers,
+        "decoder_layers": settings.num_decoder_layers,
+        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sizes.items()},
+        "activation_function": settings.activation,
+        "dropout": settings.dropout,
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
-        "scale_embedding": embedding.scale != 1,
-        "max_position_embeddings": MAX_POSITIONS,
-        "share_encoder_decoder_embeddings": source.weight is target.weight,
-        "tie_word_embeddings": target.weight is output.weight,
-        "is_encoder_decoder": True,
+        "scale_embedding": settings.scale_embedding,
+        "max_position_embeddings": settings.max_positions,
+        "share_encoder_decoder_embeddings": _shares_embeddings(model),
+        "tie_word_embeddings": settings.tie != "none",
         "torch_dtype": "float32",
-        **{"pad_token_id": PAD, "eos_token_id": EOS, "bos_token_id": None, "decoder_start_token_id": BOS},
-        "forced_eos_token_id": None,
+        **_SPECIAL_IDS,
     }
 
 
-def export_weights(model: Seq2Seq) -> dict[str, Tensor]:
+# For the configuration of the model, and for that of `generate`.
+_SPECIAL_IDS = {
+    "pad_token_id": PAD,
+    "eos_token_id": EOS,
+    "bos_token_id": None,
+    "decoder_start_token_id": BOS,
+    "forced_eos_token_id": None,
+}
+
+
+def export_generation_config(beam: int, max_length: int) -> dict[str, Any]:
+    """Return the options with which `generate` searches as `regard translate --length-penalty 0` does."""
+    search = {"num_beams": beam, "length_penalty": 0.0, "early_stopping": "never", "max_length": max_length}
+    return {**search, "bad_words_ids": [[PAD], [BOS]], **_SPECIAL_IDS}
+
+
+def export_weights(settings: TransformerSettings, model: nn.Module) -> dict[str, Tensor]:
     """Return the weights of a model under the names of Hugging Face; tied ones occur once."""
     exported, seen = dict[str, Tensor](), set[int]()
     state = model.state_dict(keep_vars=True)
-    order = _order_sines_first(state[_ENCODER_WORDS].shape[1])
-    is_shared = state[_ENCODER_WORDS] is state[_DECODER_WORDS]
+    order = _order_sines_first(settings.size)
     for name, weight in state.items():
         if id(weight) in seen or name == _OUTPUT_BIAS:
             continue
         seen.add(id(weight))
-        parts = ["model.shared.weight"] if is_shared and name == _ENCODER_WORDS else _find_parts(name)
+        parts = ["model.shared.weight"] if name == _ENCODER_WORDS and _shares_embeddings(model) else _find_parts(name)
         whole = _reorder(weight.detach().float().cpu(), name, order)
         exported |= {part: chunk.contiguous() for part, chunk in zip(parts, whole.chunk(len(parts)), strict=True)}
     bias = state.get(_OUTPUT_BIAS)
     exported[_BIAS] = torch.zeros(len(state[_OUTPUT])) if bias is None else bias.detach().float().cpu()
     exported[_BIAS] = exported[_BIAS][None].contiguous()
+    if settings.norm == "pre":  # transformers warns if a Pegasus has no table of positions
+        table = sinusoidal_table(0, settings.max_positions, settings.size, torch.device("cpu"))[:, order]
+        exported |= {f"model.{side}.embed_positions.weight": table.clone() for side in ("encoder", "decoder")}
     return exported
-
-
-def export_generation_config(beam: int, max_length: int) -> dict[str, Any]:
-    """Return the options of `generate` that search as `regard translate` does; PAD and BOS are not produced."""
-    return {
-        **{"num_beams": beam, "length_penalty": 0.0, "early_stopping": "never", "max_length": max_length},
-        **{"pad_token_id": PAD, "eos_token_id": EOS, "decoder_start_token_id": BOS, "forced_eos_token_id": None},
-        "bad_words_ids": [[PAD], [BOS]],
-    }

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+import tempfile
+import unicodedata
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import sentencepiece
 
 from regard.config import parse_settings
 from regard.data.languages import find_language
 from regard.errors import UserError
-from regard.paths import create_folder_atomically, parse_json_object, read_json_object
+from regard.paths import create_folder_atomically, format_json, parse_json_object, read_json_object
 from regard.recipes.recipe import Recipe, override, read_recipe, resolve_auto_sizes
 from regard.runs.checkpoint import write_checkpoint
+from regard.runs.model_card import format_model_card
 from regard.runs.run import IMPORTED, Run
 from regard.special_tokens import SPECIAL_TOKENS, UNK
 from regard.tokenizers.marian import MarianTokenizer
-from regard.tokenizers.tokenizer import TextSettings, Tokenizers, save_tokenizers
+from regard.tokenizers.tokenizer import TextSettings, Tokenizer, Tokenizers, save_tokenizers
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from regard.export.huggingface import SpecialIds
 
-CONFIG_FILE, TOKENIZER_FILE, VOCABULARY_FILES = (
-    "config.json",
-    "tokenizer_config.json",
-    ("vocab.json", "target_vocab.json"),
-)
+CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = "config.json", "generation_config.json", "tokenizer_config.json"
+VOCABULARY_FILES = "vocab.json", "target_vocab.json"
 WEIGHT_FILES = "model.safetensors", "pytorch_model.bin"
+CARD_FILE = "README.md"
 LEARNING_RATE = 1e-4  # of fine-tuning
-_MIN_POSITIONS = 16
+MAX_LENGTH = 256  # tokens of a pair in fine-tuning
+_MIN_LENGTH = 16
 
 
 def import_run(folder: Path, out: Path, languages: Sequence[str | None] = (None, None)) -> None:
@@ -59,8 +64,10 @@ def import_run(folder: Path, out: Path, languages: Sequence[str | None] = (None,
             _load_tokenizer(folder / "source.spm", source, special),
             _load_tokenizer(folder / "target.spm", target, special),
         )
-        data = _find_languages(named, languages) | _find_limits(config)
-        recipe = _make_recipe(make_model_section(config), data, tokenizers, is_shared)
+        model = make_model_section(config)
+        longest = max(_MIN_LENGTH, model["max_positions"] - 2)  # with room for EOS and the target language
+        data = {**_find_languages(named, languages), "longest": longest, "max_length": min(longest, MAX_LENGTH)}
+        recipe = _make_recipe(model, data, tokenizers, is_shared)
         weights = import_weights(_read_weights(folder), build_on_meta(recipe, *tokenizers.vocab_sizes), special)
     except UserError as error:
         raise UserError(f"{folder} cannot be imported: {error}") from error
@@ -132,16 +139,6 @@ def _find_languages(named: Mapping[str, Any], languages: Sequence[str | None]) -
     return codes
 
 
-def _find_limits(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the maximum tokens of a source, with room for EOS and the target language."""
-    positions = config.get("max_position_embeddings")
-    longest = max(_MIN_POSITIONS, positions - 2 if type(positions) is int else 0)
-    return {"longest": longest, "max_length": min(longest, TRAINING_LENGTH)}
-
-
-TRAINING_LENGTH = 256  # tokens of a pair
-
-
 def _make_recipe(model: Mapping[str, Any], data: Mapping[str, Any], tokenizers: Tokenizers, is_shared: bool) -> Recipe:
     """Return the config of an imported run: that of `default`, with its model and a smaller learning rate."""
     vocabulary = max(tokenizers.vocab_sizes)
@@ -151,3 +148,85 @@ def _make_recipe(model: Mapping[str, Any], data: Mapping[str, Any], tokenizers: 
     changes = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
     recipe = resolve_auto_sizes(override(read_recipe("default"), changes))
     return {key: value for key, value in recipe.items() if key != "paper"} | {"recipe": IMPORTED}
+
+
+def export_run(run: Run, model: nn.Module, tokenizers: Tokenizers, out: Path, license: str | None = None) -> None:
+    """Write a run's model to a new folder that transformers loads, with a model card; see `find_export_obstacle`."""
+    from safetensors.torch import save_file
+
+    from regard.export import huggingface
+    from regard.models.vaswani2017 import TransformerSettings
+
+    config = run.read_config()
+    kind, text = config["model"]["kind"], parse_settings(TextSettings, config["text"], "text")
+    section = {name: value for name, value in config["model"].items() if name != "kind"}
+    if kind != "transformer":
+        raise UserError(
+            f"{run.folder} cannot be exported for transformers: it is of model.kind {kind}, not transformer"
+        )
+    settings = parse_settings(TransformerSettings, section, "model")
+    obstacle = huggingface.find_export_obstacle(settings, model)
+    if text.kind == "word":
+        obstacle = "its vocabulary consists of whole words (text.kind=word)"
+    if obstacle:
+        raise UserError(f"{run.folder} cannot be exported for transformers: {obstacle}")
+    languages = {f"{side}_lang": config["data"].get(side) for side in ("source", "target")}
+    special = dict(zip(("pad_token", "unk_token", "eos_token"), ("<pad>", "<unk>", "</s>"), strict=True))
+    length = {"model_max_length": settings.max_positions}
+    named = {"tokenizer_class": "MarianTokenizer", **languages, "separate_vocabs": not text.shared, **special, **length}
+    files = {
+        CONFIG_FILE: huggingface.export_config(settings, model),
+        GENERATION_FILE: huggingface.export_generation_config(BEAM, settings.max_positions),
+        TOKENIZER_FILE: named,
+    }
+    for name, tokenizer in zip(VOCABULARY_FILES[: 1 if text.shared else 2], tokenizers, strict=False):
+        pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+        files[name] = {piece: id for id, piece in enumerate(pieces)}
+    with create_folder_atomically(out) as folder:
+        for name, content in files.items():
+            (folder / name).write_text(format_json(content, indent=1) + "\n", encoding="utf-8")
+        for side, own in zip(("source", "target"), tokenizers, strict=True):
+            (folder / f"{side}.spm").write_bytes(make_sentencepiece_model(own, text.kind))
+        save_file(huggingface.export_weights(settings, model), folder / WEIGHT_FILES[0], {"format": "pt"})
+        (folder / CARD_FILE).write_text(format_model_card(run, out.name, license), encoding="utf-8")
+
+
+BEAM = 5  # beam size, as that of `regard translate`
+
+
+def make_sentencepiece_model(tokenizer: Any, kind: str) -> bytes:
+    """Return the SentencePiece model of a tokenizer, with its normalization of texts as the model's own rules.
+
+    SentencePiece merges fields that occur again in a file, so the rules follow the model.
+    """
+    if kind == "marian" or not tokenizer.normalization:
+        return bytes(tokenizer.model)
+    lines = (
+        f"{_format_hex(before)}\t{_format_hex(after)}\n"
+        for before, after in list_normalization_rules(tokenizer).items()
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rules.tsv"
+        path.write_text("".join(lines), encoding="ascii")
+        normalizer = sentencepiece.SentencePieceNormalizer(
+            rule_tsv=str(path), add_dummy_prefix=True, escape_whitespaces=True, remove_extra_whitespaces=True
+        )
+    return bytes(tokenizer.model) + bytes(normalizer.serialized_model_proto())
+
+
+LAST_NORMALIZED = 0x2FFFF  # no character after it changes in any normalization form, or has a lower case
+
+
+def _format_hex(text: str) -> str:
+    return " ".join(f"{ord(character):X}" for character in text)
+
+
+def list_normalization_rules(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return what a tokenizer makes of characters, and of the sequences that NFC composes, if it changes them."""
+    rules: dict[str, str] = {}
+    for character in map(chr, chain(range(1, 0xD800), range(0xE000, LAST_NORMALIZED + 1))):
+        parts = unicodedata.normalize("NFD", character)
+        composed = (unicodedata.normalize("NFC", parts[:end]) + parts[end:] for end in range(1, len(parts)))
+        for text in {character, *composed}:
+            rules[text] = " " if text.isspace() else tokenizer.normalize(tokenizer.lower_dotless_i(text))
+    return {before: after for before, after in rules.items() if before != after}

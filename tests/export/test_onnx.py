@@ -46,6 +46,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "two-layer-transformer": ("default", {"layers": 2}),
     "tied": ("bahdanau2015", {"tie": True, "maxout": 16}),
     "untied": ("vaswani2017-base", {"tie": "none"}),
+    "imported": (
+        "vaswani2017-base",
+        {"activation": "swish", "scale_embedding": False, "decoder_layers": 1, "output_bias": True},
+    ),
 }
 SOURCES, LENGTHS = torch.randint(4, 20, (4, 9), generator=torch.Generator().manual_seed(1)), torch.tensor([9, 5, 1, 3])
 

@@ -56,6 +56,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "learned-positions": {"positions": "learned", "max_positions": 9, "align_layer": 1, "align_head": 2},
     "no-positions": {"norm": "post", "positions": "none", "tie": "decoder", "align_head": 3, "feedforward": 50},
     "odd-size": {"size": 15, "heads": 3, "feedforward": 7},
+    "imported": {
+        "norm": "post",
+        "activation": "swish",
+        "output_bias": True,
+        "scale_embedding": False,
+        "decoder_layers": 1,
+    },
     "wide": {"size": 80, "heads": 2, "layers": 1},
 }
 FAR = 0.1  # a number halfway between two int8 values may be rounded either way; what follows from it is off by so much
@@ -294,6 +301,7 @@ def test_int8_search_leaves_the_model_unchanged() -> None:
     (lambda model: setattr(model.encoder, "norm", nn.ReLU()), "unmodified Transformers"),
     (lambda model: setattr(model.decoder, "norm", nn.LayerNorm(24, bias=False)), "unmodified Transformers"),
     (lambda model: model.decoder.layers[0].feedforward.__setitem__(1, nn.Identity()), "unmodified Transformers"),
+    (lambda model: [layer.feedforward.__setitem__(1, nn.GELU()) for layer in model.encoder.layers], "unmodified"),
     (lambda model: setattr(model.encoder.layers[0], "attention", MultiHeadAttention(24, 2)), "unmodified Transformers"),
     (lambda model: nn.init.constant_(next(model.parameters()), torch.nan), "NaN or infinite weights"),
 ])  # fmt: skip

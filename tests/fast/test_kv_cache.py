@@ -29,6 +29,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "post-norm": {"norm": "post", "tie": "none", "align_layer": 1},
     "learned-positions": {"positions": "learned", "max_positions": 9, "align_layer": 1, "align_head": 2},
     "no-positions": {"norm": "post", "positions": "none", "tie": "decoder", "align_head": 3},
+    "imported": {
+        "norm": "post",
+        "activation": "swish",
+        "scale_embedding": False,
+        "decoder_layers": 1,
+        "output_bias": True,
+    },
 }
 LENGTH = st.integers(1, 12)
 

@@ -25,6 +25,11 @@ EXPORTED_MODELS: dict[str, dict[str, Any]] = {
         "norm": "pre", "tie": "none", "size": 12, "heads": 2, "positions": "learned", "max_positions": 5
     },
     "no-positions": {"norm": "post", "tie": "decoder", "size": 12, "heads": 2, "positions": "none"},
+    "swish": {
+        **{"norm": "post", "tie": "all", "size": 12, "heads": 2, "activation": "swish"},
+        **{"scale_embedding": False, "decoder_layers": 1, "output_bias": True},
+    },
+    "gelu": {"norm": "post", "tie": "none", "size": 12, "heads": 2, "activation": "gelu"},
 }  # fmt: skip
 ENDING = {PAD: -50.0, BOS: -50.0, EOS: 1.5}  # logit offsets with which targets end soon
 ENDLESS = {PAD: -50.0, BOS: -50.0, EOS: -50.0}  # … or never

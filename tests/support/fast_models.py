@@ -31,6 +31,7 @@ DEVICE_SEARCH_MODELS: dict[str, dict[str, Any]] = {
         **TRANSFORMER, "norm": "pre", "positions": "learned", "max_positions": 9, "align_layer": 1, "align_head": 2
     },
     "no-positions": {**TRANSFORMER, "norm": "post", "positions": "none", "tie": "decoder"},
+    "imported": {**TRANSFORMER, "activation": "swish", "scale_embedding": False, "decoder_layers": 1},
     "luong": LUONG,
     "luong-dot": {**LUONG, "score": "dot", "layers": 1},
     "luong-concat": {**LUONG, "score": "concat", "bidirectional": True, "layers": 1},

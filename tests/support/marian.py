@@ -52,7 +52,7 @@ def train_spm(side: str) -> bytes:
 
 
 def write_marian_folder(
-    folder: Path, seed: int = 0, separate: bool = False, codes: tuple[str, ...] = (), **options: Any
+    folder: Path, seed: int = 1, separate: bool = False, codes: tuple[str, ...] = (), **options: Any
 ) -> Path:
     """Write a random model, whose outputs end and differ, and its tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,10 +70,12 @@ def write_marian_folder(
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     generator = torch.Generator().manual_seed(seed)
     tensors = {name: torch.randn(shape, generator=generator) * 0.25 for name, shape in _list_tensors(config)}
-    for name in tensors:
+    for name, tensor in tensors.items():
         if name.endswith("norm.weight"):
-            tensors[name] += 1
-    tensors["final_logits_bias"][0, 0] += 2.0  # so that translations end
+            tensor += 1
+        if name.endswith("embed_tokens.weight") and not config["scale_embedding"]:
+            tensor *= 4
+    tensors["final_logits_bias"][0, 0] += 1.0  # so that translations end
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     names = {
         "source_lang": "eng",

@@ -68,15 +68,18 @@ def is_supported(model: Seq2Seq) -> bool:
     )
 
 
+INT8_NETWORKS = {(nn.Linear, activation, nn.Linear) for activation in (nn.ReLU, nn.SiLU)}
+
+
 def _is_uniform(encoder: Any, decoder: Any) -> bool:
-    """Return whether all layers have the same sizes, norms have weights, and networks use ReLU."""
+    """Return whether all layers have the same sizes, norms have weights, and networks use ReLU, or swish."""
     layers = [*encoder.layers, *decoder.layers]
     sizes = {(layer.attention.size, layer.attention.heads) for layer in layers}
     networks = {tuple(type(part) for part in layer.feedforward) for layer in layers}
     last = {type(encoder.norm), type(decoder.norm)} <= {nn.LayerNorm, nn.Identity}
     norms = [part for half in (encoder, decoder) for part in half.modules() if isinstance(part, nn.LayerNorm)]
     weighted = all(part.weight is not None and part.bias is not None for part in norms)
-    return last and weighted and len(sizes) == 1 and networks == {(nn.Linear, nn.ReLU, nn.Linear)}
+    return last and weighted and len(sizes) == 1 and networks <= INT8_NETWORKS and len(networks) == 1
 
 
 MIN_POSITIONS = 256  # positions that are computed at a time, at least

@@ -115,8 +115,8 @@ class WeightArena:
         made, first = list(map(self.layer, layers)), layers[0]
         end = addressof(self.array([self.norm(part.norm)])) if isinstance(part.norm, nn.LayerNorm) else None
         post, widest = not first.around_attention.is_pre_norm, max(layer.inner.out_features for layer in made)
-        size, heads = first.attention.size, first.attention.heads
-        return get_struct("Stack")(addressof(self.array(made)), len(made), size, heads, widest, post, end)
+        size, heads, swish = first.attention.size, first.attention.heads, isinstance(first.feedforward[1], nn.SiLU)
+        return get_struct("Stack")(addressof(self.array(made)), len(made), size, heads, widest, post, swish, end)
 
     def memory(self, layers: Sequence[DecoderLayer]) -> ctypes.Array[Any]:
         """Return the key and value projections of all decoder layers."""

@@ -31,6 +31,7 @@ typedef struct {
   const Layer *layers;
   long count, size, heads, feedforward; /* the last is the largest of all layers */
   int post; /* post-norm */
+  int swish; /* the activation is swish, x / (1 + e^-x), instead of ReLU */
   const LayerNorm *last; /* final norm, or NULL */
 } Stack;
 

@@ -88,9 +88,17 @@ void post_sublayer(const Stack *stack, const LayerNorm *around, float *x, long r
     add(x, scratch->given, rows * stack->size);
 }
 
+static void swish(float *x, long many) {
+  for (long at = 0; at < many; at += LANES) {
+    vfloat here = load_n(x + at, many - at, 0);
+    store_n(x + at, here / (1 + vexp(-here)), many - at);
+  }
+}
+
 void feedforward(const Stack *stack, const Layer *layer, float *x, long rows, Scratch *scratch) {
   pre_sublayer(stack, &layer->around_feedforward, x, rows, scratch);
-  int8_gemm(scratch->bytes, &layer->inner, rows, scratch->wide, 1);
+  int8_gemm(scratch->bytes, &layer->inner, rows, scratch->wide, !stack->swish);
+  if (stack->swish) swish(scratch->wide, rows * layer->inner.out_features);
   int8_quantize(scratch->wide, rows, layer->inner.out_features, scratch->bytes);
   int8_gemm(scratch->bytes, &layer->outer, rows, scratch->given, 0);
   post_sublayer(stack, &layer->around_feedforward, x, rows, scratch);
