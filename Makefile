@@ -49,7 +49,7 @@ test-slow: .venv/dev .venv/browser
 
 # The documentation site in build/site; its reference is generated from the code. A broken link is an error.
 docs: .venv/dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo build/site/index.html
 
 # Lines and branches of regard/ that both suites reach, child processes included; FAST=1: that `make test` reaches alone.

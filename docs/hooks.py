@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
 from reference import PAGES
 
 ROOT = Path(__file__).parent.parent
@@ -26,13 +27,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Redirect links that leave `docs/`."""
-    return _redirect_links(markdown, "../").replace("](../deploy/", "](deploy/")
+    markdown = _redirect_links(markdown, "../" * page.file.src_uri.count("/"))
+    return markdown.replace("](../deploy/", "](deploy/")
 
 
-def _redirect_links(text: str, prefix: str) -> str:
+def _redirect_links(text: str, to_root: str) -> str:
     """Replace links to pages of the repository's root by links to their pages of the site."""
     for path, name in OUTSIDE.items():
-        text = re.sub(rf"\]\({re.escape(prefix + path)}\b", f"]({name}", text)
+        text = re.sub(rf"\]\((?:\.\./)*{re.escape(path)}\b", f"]({to_root}{name}", text)
     return text

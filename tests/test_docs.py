@@ -65,7 +65,7 @@ def documented_commands(page: Path) -> Iterator[list[str]]:
     """Yield the arguments of every call of `regard` in the shell blocks of a page."""
     for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
         for line in block.replace("\\\n", " ").splitlines():
-            if language == "" and re.search(r"(^|[\s/])regard\s+[a-z-]", line):
+            if language in ("", "sh") and re.search(r"(^|[\s/])regard\s+[a-z]", line):
                 for words in split_commands(line.removeprefix("$ ")):
                     program, *arguments = words[words.index("-m") + 1 :] if "-m" in words else words
                     if program.rpartition("/")[2] == "regard":

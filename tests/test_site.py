@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -28,8 +29,8 @@ def test_command_line_reference_has_every_option(reference: dict[str, Any]) -> N
         _, _, section = page.partition(f"## {name}\n")
         section = section.partition("\n## ")[0]
         for parameter in command.params:
-            for flag in parameter.opts if parameter.param_type_name == "option" else ():
-                assert flag in section, f"{name} {flag}"
+            if parameter.param_type_name == "option" and not parameter.hidden:
+                assert any(flag in section for flag in parameter.opts), f"{name} {parameter.opts}"
 
 
 def test_environment_reference_has_every_variable_of_the_code(reference: dict[str, Any]) -> None:
@@ -37,6 +38,18 @@ def test_environment_reference_has_every_variable_of_the_code(reference: dict[st
     assert {"REGARD_FAST", "REGARD_DATA", "REGARD_IMPORT", "REGARD_METRICS_TOKEN", "RANK", "WORLD_SIZE"} <= found
     page = reference["make_environment_page"]()
     assert [name for name in found if f"`{name}`" not in page] == []
+
+
+def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
+    """Each part of a quoted message between `…` occurs in a string of the source code."""
+    sources = (path.read_text(encoding="utf-8") for path in sorted((ROOT / "regard").rglob("*.py")))
+    code = re.sub(r'"\s*\n\s*f?"', "", "\n".join(sources))  # strings that are continued in the next line
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"^\| `([^`]+)`", page, re.MULTILINE)
+    assert len(messages) >= 25
+    for message in messages:
+        parts = [part.strip(" ();:?") for part in message.split("…")]
+        assert [part for part in parts if part not in code] == [], message
 
 
 @pytest.mark.slow

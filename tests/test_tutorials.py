@@ -1,0 +1,158 @@
+"""The shell blocks of the tutorials are executed in order, in one folder, and their output is compared.
+
+A tiny model is trained in seconds. Output before the training must be the tutorial's to the letter; that of the service
+afterwards must have the same form, since its translations are those of another model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TUTORIALS = ROOT / "docs" / "tutorials"
+BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+TINY = (
+    "model.size=16 model.layers=1 model.heads=2 text.vocabulary=400 training.steps=4 training.validate_every=4 "
+    "training.validate_pairs=8 training.tensorboard=false"
+)
+
+
+def read_blocks(page: str) -> list[tuple[str, str]]:
+    """Return the shell blocks of a tutorial, each with the output that the page shows, or an empty text."""
+    blocks = BLOCK.findall((TUTORIALS / page).read_text(encoding="utf-8"))
+    following = [*blocks[1:], ("", "")]
+    return [
+        (text, after if kind == "text" else "")
+        for (language, text), (kind, after) in zip(blocks, following, strict=True)
+        if language == "sh"
+    ]
+
+
+def run_shell(script: str, folder: Path, environment: dict[str, str]) -> str:
+    """Run a block in bash, which stops at the first error, and return its output, errors included."""
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stdout}"
+    return done.stdout
+
+
+def shorten(files: Iterable[Path]) -> None:
+    """Keep some lines of each file: what is left out would take time only."""
+    for path in files:
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:20]), encoding="utf-8")
+
+
+def describe_form(value: Any) -> Any:
+    """Return a JSON value with the names of types in place of its texts and numbers."""
+    if isinstance(value, dict):
+        return {key: describe_form(item) for key, item in value.items()}
+    return [describe_form(item) for item in value] if isinstance(value, list) else type(value).__name__
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return an environment in which `regard` is this checkout's."""
+    program = tmp_path / "bin" / "regard"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m regard "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
+@contextmanager
+def serve_in_background(script: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    """Start the service of a block, wait until it is ready, and stop it at the end."""
+    with subprocess.Popen(
+        ["bash", "-c", f"exec {script}"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        try:
+            printed: list[str] = []
+            for line in server.stdout:
+                printed.append(line)
+                if line.startswith("regard serves"):
+                    break
+            assert server.poll() is None, "".join(printed)
+            yield
+        finally:
+            server.terminate()
+
+
+def find_free_port() -> int:
+    """Return a port that no program listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("bash") or not shutil.which("curl"), reason="needs bash and curl")
+def test_tutorial_from_a_tmx_to_a_service(tmp_path: Path, environment: dict[str, str]) -> None:
+    folder, port, is_trained = tmp_path / "work", find_free_port(), False
+    folder.mkdir()
+    blocks = iter(read_blocks("tmx-to-service.md"))
+    compared = 0
+    for script, expected in blocks:
+        script = re.sub(r"--minutes \d+", TINY, script).replace(":5000", f":{port}")
+        if "regard train" in script:
+            assert TINY in script
+            is_trained = True
+        if "regard serve" in script:
+            with serve_in_background(f"{script.strip()} --port {port}", folder, environment):
+                for request, response in blocks:
+                    printed = run_shell(request.replace(":5000", f":{port}"), folder, environment)
+                    describe = describe_form if "/translate" in request else list
+                    assert describe(json.loads(printed)) == describe(json.loads(response)), request
+                    compared += 1
+            break
+        printed = run_shell(script, folder, environment)
+        if expected:
+            assert not is_trained
+            assert [line.rstrip() for line in printed.splitlines()] == expected.splitlines(), script
+            compared += 1
+        shorten((folder / "corpus").glob("test.*"))
+    assert compared == 6
+    assert "<b>" in (folder / "brief.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_tutorial_of_a_score_of_your_own(tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    compared = 0
+    for script, expected in read_blocks("luong-own-score.md"):
+        script = script.replace("regard reproduce architectures", "regard reproduce architectures --dry-run")
+        script = script.replace("  steps: 600", "  steps: 4\n  tensorboard: false").replace("size: 64", "size: 16")
+        printed = run_shell(script, folder, environment)
+        if expected:
+            assert printed == expected, script
+            compared += 1
+        shorten((folder / "sample").glob("*.*"))
+    assert compared == 2
+    assert (folder / "cosine.png").is_file()
