@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
@@ -26,10 +27,12 @@ from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
 from regard.runs import Run
 from regard.runs.checkpoint import collect_model_tensors, write_checkpoint
 from regard.runs.huggingface import import_run
+from regard.serve.engine.models import load_models
+from regard.serve.settings import Settings
 from regard.special_tokens import BOS, EOS
 from regard.tokenizers.tokenizer import TextSettings, save_tokenizers, train_tokenizers
 from regard.training.train import train
-from regard.translate import Translator, load
+from regard.translate import Options, Translator, load
 
 SHAPES: dict[str, dict[str, Any]] = {
     "swish": {},
@@ -350,3 +353,21 @@ def test_an_imported_model_has_no_training_to_resume(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is an imported model.*--init-from"):
         train(None, [tmp_path / "a.en", tmp_path / "a.de"], out=run, resume=True)
     assert (run / "checkpoints" / "step-0").is_dir()
+
+
+def test_the_service_translates_with_a_multilingual_model_into_its_languages(tmp_path: Path) -> None:
+    _, run = import_random(tmp_path, codes=CODES, seed=0)
+    translator, settings = load(run, device="cpu"), Settings(processes=0)
+    registry = load_models([f"{run}=en-de", f"{run}=en-fr"], settings, lambda *_: None)
+    for language, code in (("de", "deu"), ("fr", "fra")):
+        (model,) = registry.find_route("en", language) or []
+        (found,) = asyncio.run(model.translate(["a large bird"], Options()))
+        (expected,) = translator.translate(["a large bird"], domain=code)
+        assert found.text == expected.text
+        assert found.score == pytest.approx(expected.score)
+        assert found.alignment is not None
+        assert expected.alignment is not None
+        assert found.alignment.pairs == expected.alignment.pairs
+    registry.close()
+    with pytest.raises(UserError, match=r"does not translate into 'it'; name one of deu, fra"):
+        load_models([f"{run}=en-it"], settings, lambda *_: None)

@@ -47,6 +47,7 @@ class RunSpec:
     task: str
     source: str = ""
     target: str = ""
+    is_imported: bool = False  # a multilingual model then has a token for each target language
 
     @classmethod
     def parse(cls, argument: str) -> RunSpec:
@@ -59,7 +60,8 @@ class RunSpec:
         source, target = parse_language_pair(pair) if pair is not None else (data.get("source"), data.get("target"))
         if not source or not target:
             raise UserError(f"{folder} does not say its languages; name them: regard serve {folder}=en-de")
-        return cls(folder, task, internal_code(source), internal_code(target))
+        is_imported = config["text"].get("kind") == "marian"
+        return cls(folder, task, internal_code(source), internal_code(target), is_imported)
 
 
 def _split_pair(argument: str) -> tuple[Path, str | None]:
@@ -116,6 +118,7 @@ class TranslationModel:
         self.folder, self.source, self.target = spec.folder, spec.source, spec.target
         self.translator = translator
         self.glossary = translator.compile_options(Options(glossary=glossary)).glossary  # once for all requests
+        self.language_ids = _find_language_ids(spec, translator)
         self.decoder = decoder
         self.batcher: ContinuousBatcher[EncodedSegment, list[Hypothesis], BatchKey] = ContinuousBatcher(
             decoder.decode,
@@ -136,14 +139,34 @@ class TranslationModel:
 
         compiled = replace(self.translator.compile_options(options), glossary=self.glossary)
         prepared = await run(self.translator.prepare_texts, texts, compiled)
-        segments = [segment for segment in prepared.encoded_segments if segment.ids]
-        hypotheses = await self.batcher(segments, BatchKey(options.beam, options.n_best))
+        language = self.language_ids
+        segments = [one._replace(ids=[*language, *one.ids]) for one in prepared.encoded_segments if one.ids]
+        found = await self.batcher(segments, BatchKey(options.beam, options.n_best))
+        hypotheses = [[_skip_attention(one, len(language)) for one in of_segment] for of_segment in found]
         return await run(self.translator.finish_texts, prepared, hypotheses, options)
 
     def close(self) -> None:
         """End the decoder after its current batches."""
         self.batcher.close()
         self.decoder.close()
+
+
+def _find_language_ids(spec: RunSpec, translator: Translator) -> list[int]:
+    """Return the token of the target language that comes before each source of a multilingual model."""
+    codes = translator.tokenizers.source.tag_ids if spec.is_imported else {}
+    ids = [id for code, id in codes.items() if internal_code(code) == spec.target]
+    if codes and not ids:
+        known = ", ".join(codes)
+        raise UserError(
+            f"{spec.folder} does not translate into {spec.target!r}; name one of {known}: RUN=en-{known[:3]}"
+        )
+    return ids[:1]
+
+
+def _skip_attention(hypothesis: Hypothesis, count: int) -> Hypothesis:
+    """Return a hypothesis without the attention to the first tokens of the source."""
+    attention = hypothesis.attention
+    return hypothesis if attention is None else hypothesis._replace(attention=attention[:, count:])
 
 
 @dataclass(frozen=True)
