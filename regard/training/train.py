@@ -273,7 +273,7 @@ def _check_same_command(run: Run, overrides: Mapping[str, Any]) -> None:
 
 
 _FINETUNING: dict[str, Any] = {  # keys of `training` that differ from those of the parent run, without a recipe
-    "learning_rate": None,  # a tenth of the parent's peak
+    "learning_rate": None,  # that of the parent times `_FINETUNING_RATE`
     "schedule": "linear",
     "warmup": 100,  # at most a tenth of training
     "steps": None,
@@ -282,7 +282,7 @@ _FINETUNING: dict[str, Any] = {  # keys of `training` that differ from those of 
     "validate_every": None,
     "patience": 4,
 }
-_FINETUNING_RATE = 0.1
+_FINETUNING_RATE = 0.3
 _MAX_CPU_BATCH = 2000  # tokens: logits of a vocabulary of 60,000 take 0.5 GB
 
 

@@ -1012,13 +1012,13 @@ def test_finetuning_has_a_low_rate_and_few_epochs(
     tuned = train(None, files, tmp_path / "tuned", dev=dev, **start)
     lines = capsys.readouterr().err.splitlines()
     peak, settings = run.read_config()["training"]["learning_rate"], tuned.read_config()["training"]
-    assert settings["learning_rate"] == pytest.approx(peak / 10)
+    assert settings["learning_rate"] == pytest.approx(0.3 * peak)
     assert (settings["schedule"], settings["epochs"], settings["steps"]) == ("linear", 1, None)
     assert any(line.startswith("values for fine-tuning, which you can override: training.epochs=1") for line in lines)
     estimate = next(number for number, line in enumerate(lines) if line.startswith("an update takes about"))
     assert estimate < next(number for number, line in enumerate(lines) if line.startswith("step 0: dev loss"))
     again = build_new_config(Run(tmp_path / "again"), None, {"training.init_from": str(tuned.folder)})
-    assert again.training.learning_rate == settings["learning_rate"], "a tenth only once"
+    assert again.training.learning_rate == settings["learning_rate"], "the factor applies only once"
     assert [again.resolve_auto_sizes(pairs).training.epochs for pairs in (50, 20_000)] == [30, 8]
     with_recipe = build_new_config(Run(tmp_path / "again"), "bahdanau2015", start)
     assert with_recipe.training.learning_rate == read_recipe("bahdanau2015")["training"]["learning_rate"]
