@@ -185,7 +185,21 @@ def make_environment_page() -> str:
     for group, variables in described.items():
         rows = [(make_code(name), escape_cell(text)) for name, text in variables.items()]
         parts += [f"## {group}", make_table(("variable", "meaning"), rows)]
+    for command, options in list_option_variables().items():
+        rows = [(make_code(variable), make_code(option)) for variable, option in options.items()]
+        parts += [f"## Options of {command}", make_table(("variable", "option"), rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def list_option_variables() -> dict[str, dict[str, str]]:
+    """Return command → environment variable → option, for options that can be set by a variable."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for name, command in iterate_commands():
+        for parameter in command.params:
+            variables = parameter.envvar or ()
+            for variable in [variables] if isinstance(variables, str) else variables:
+                found[name][variable] = parameter.opts[0]
+    return found
 
 
 # HTTP API

@@ -38,6 +38,9 @@ def test_environment_reference_has_every_variable_of_the_code(reference: dict[st
     assert {"REGARD_FAST", "REGARD_DATA", "REGARD_IMPORT", "REGARD_METRICS_TOKEN", "RANK", "WORLD_SIZE"} <= found
     page = reference["make_environment_page"]()
     assert [name for name in found if f"`{name}`" not in page] == []
+    options = reference["list_option_variables"]()
+    assert options["regard serve"]["REGARD_METRICS_TOKEN"] == "--metrics-token"
+    assert all(f"| `{name}` | `{option}` |" in page for group in options.values() for name, option in group.items())
 
 
 def test_messages_in_troubleshooting_are_those_of_the_code() -> None:
