@@ -158,7 +158,7 @@ DIGESTS = {
     "cho2014": "ff8fb918c1618e76",
     "cui2017": "a42f939b6621e89a",
     "default": "ae1e2fd6a5123f79",
-    "default-classification": "9ad8bf41e31d97d9",
+    "default-classification": "94d04d308f8ded9f",
     "default-tagging": "f99b2ece4b42d687",
     "lin2017": "9371ad93d16d9b48",
     "luong2015-global": "610acef1977df042",
