@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import uppercase_worker
 
+from regard.errors import UserError
 from regard.serve.engine.batching import ContinuousBatcher
 from regard.serve.engine.workers import WorkerMain, WorkerPool, next_pause
 from regard.serve.http.errors import OverloadedError
@@ -145,7 +146,7 @@ def test_pauses_before_restarts_grow_while_workers_die_soon() -> None:
 @pytest.mark.slow
 def test_worker_that_dies_at_start_up_is_an_error() -> None:
     processes: WorkerPool[str, str, int] = WorkerPool(uppercase_worker.exit_at_once, 1)
-    with pytest.raises(EOFError):
+    with pytest.raises(UserError, match="exit code 3 before its model was loaded"):
         processes.wait_until_ready()
     processes.close()
 

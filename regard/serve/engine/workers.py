@@ -22,6 +22,7 @@ from typing import Any, Generic, NamedTuple
 
 import torch
 
+from regard.errors import UserError
 from regard.search import Hypothesis
 from regard.serve.engine.batching import DecodeBatch, K, R, S
 from regard.serve.http.errors import OverloadedError
@@ -115,9 +116,15 @@ class WorkerPool(Generic[S, R, K]):
         self.watchers = [threading.Thread(target=self._keep_alive, args=(n,), daemon=True) for n in range(count)]
 
     def wait_until_ready(self) -> None:
-        """Wait until all workers are ready; those that die later are replaced."""
+        """Wait until all workers are ready; UserError if one dies before. Those that die later are replaced."""
         for worker in self.workers:
-            worker.wait_until_ready()
+            try:
+                worker.wait_until_ready()
+            except (EOFError, OSError) as error:
+                raise UserError(
+                    f"a decoder process ended with exit code {worker.wait()} before its model was loaded; "
+                    f"--jobs 0 decodes in the service itself"
+                ) from error
         self.idle += self.workers
         for watcher in self.watchers:
             watcher.start()
