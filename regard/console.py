@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class _StandardError:
@@ -81,6 +81,17 @@ _VERBOSITY = _Verbosity()
 def set_verbosity(quiet: bool = False, verbose: bool = False) -> None:
     """Leave out messages and progress bars, but not warnings, if `quiet`; print details if `verbose`."""
     _VERBOSITY.quiet, _VERBOSITY.verbose = quiet, verbose and not quiet
+
+
+def apply_verbosity(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with two keywords more, `quiet` and `verbose`."""
+
+    @wraps(command)
+    def run_command(*arguments: Any, quiet: bool = False, verbose: bool = False, **values: Any) -> None:
+        set_verbosity(quiet, verbose)
+        command(*arguments, **values)
+
+    return run_command
 
 
 def log_message(message: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_
 from typer import Argument, Option
 
 from regard.config import parse_settings
-from regard.console import set_verbosity
+from regard.console import apply_verbosity
 from regard.data.languages import LanguageError, are_different_languages
 from regard.data.readers import dispatch
 from regard.data.readers.text import Pair, iterate_lines
@@ -62,8 +62,7 @@ def describe_options(command: Callable[..., None]) -> Callable[..., None]:
         _append_described(parameters, former, option, "output")
 
     @wraps(command)
-    def run_command(*arguments: Any, **values: Any) -> None:
-        set_verbosity(**{name: values.pop(name, False) for name in OPTIONS["output"]})
+    def replace_values(*arguments: Any, **values: Any) -> None:
         for old_name, name in former.items():
             if (value := values.pop(old_name, None)) is not None:
                 values[name] = value
@@ -72,6 +71,7 @@ def describe_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = cls(**{option: value for option, value in given.items() if value is not None})
         command(*arguments, **values)
 
+    run_command = apply_verbosity(replace_values if groups or former else command)
     run_command.__dict__["__signature__"] = Signature(sorted(parameters, key=lambda parameter: parameter.kind))
     return run_command
 
@@ -164,12 +164,6 @@ def read_two_column_file(path: Path | None) -> dict[str, str]:
 AUTO: Final = "auto"
 RAY = "ray"
 InferenceDevice = Literal["auto", "cuda", "cpu"]
-
-
-def make_training_overrides(device: str | None, seed: int | None) -> dict[str, Any]:
-    """Return the recipe overrides of `--device` and `--seed`."""
-    values = {"training.device": device, "training.seed": seed}
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def choose_device_of_option(device: InferenceDevice) -> torch.device | None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import typer
 from typer.core import TyperCommand
 
-from regard.cli.options import describe_options, make_training_overrides
+from regard.cli.options import describe_options
 from regard.console import is_rank0, log_message
 from regard.data.readers.dispatch import is_bilingual_file
 from regard.errors import UserError, format_suggestion
@@ -122,6 +122,12 @@ def train(
     log_message(f"best checkpoint: {best}; training curves and samples: {report}")
     config = run.read_config()
     log_message(f"{get_task_name(config)} with: regard {get_task(config).command} {run.folder} FILE")
+
+
+def make_training_overrides(device: str | None, seed: int | None) -> dict[str, Any]:
+    """Return the recipe overrides of `--device` and `--seed`."""
+    values = {"training.device": device, "training.seed": seed}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 @contextmanager
