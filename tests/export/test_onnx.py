@@ -400,7 +400,7 @@ def test_export_to_another_folder_is_complete(fluent_run: Run, regard: Command, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["export", "--to", "tflite"], "--to must be onnx, ctranslate2 or shortlist, not 'tflite'"),
+        (["export", "--to", "tflite"], "--to must be onnx, ctranslate2, huggingface or shortlist, not 'tflite'"),
         (["export", "--precision", "int4"], "the precision must be fp32 or int8, not 'int4'"),
         (
             ["translate", "--engine", "torch", "--precision", "int8"],

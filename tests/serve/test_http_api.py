@@ -571,6 +571,7 @@ OPTIONS: dict[str, Any] = {
     "metrics_token": "secret",
     "public_url": "https://example.org/words",
     "url_prefix": "/words",
+    "device": "cpu",
 }
 FLAGS: dict[str, tuple[str, bool]] = {
     "require_key": ("--require-key", True),
