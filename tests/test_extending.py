@@ -97,6 +97,7 @@ def test_a_score_is_one_class_and_one_entry(package: Path, corpus: Path, regard_
     )
 
 
+@pytest.mark.slow
 def test_a_decoder_is_one_model_file_and_one_recipe(
     tmp_path: Path, corpus: Path, regard: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -688,6 +688,7 @@ def test_evaluate_compares_systems(command: Command, run: Run, corpus: Path, tmp
     assert "against the baseline" in printed
 
 
+@pytest.mark.slow
 def test_systems_are_compared_without_case_if_one_has_no_capital_letters(
     command: Command, fluent_run: Run, corpus: Path, tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ def test_document_whose_translation_fails_is_refused_and_the_next_one_translated
     assert translate(pool, "a.txt", b"one") == b"one one"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "message"),
     [

@@ -356,6 +356,7 @@ def test_page_reports_invalid_input(page: Page) -> None:
     expect(page.get_by_role("alert")).to_be_empty()
 
 
+@pytest.mark.slow
 def test_pages_link_to_each_other(page: Page, server: Client) -> None:
     page.get_by_role("link", name="Translate").click()
     expect(page.get_by_label("Text to translate")).to_be_visible()
