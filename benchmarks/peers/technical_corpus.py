@@ -112,7 +112,7 @@ def prepare_technical_corpus(code: str, folder: Path) -> CorpusFiles:
     """
 
     def write(folder: Path) -> None:
-        parts = merge_splits(split_by_document(list(_iterate_document_lines(stem, code))) for stem in TECHNICAL_STEMS)
+        parts = merge_splits(split_by_document(list(read_document_lines(stem, code))) for stem in TECHNICAL_STEMS)
         Random(1).shuffle(parts["dev"])  # BLEU is measured on its first sentences, which should be of all corpora
         for name, lines in parts.items():
             write_pairs(folder, name, (Pair(line.source, line.target) for line in lines), ("en", code))
@@ -121,7 +121,7 @@ def prepare_technical_corpus(code: str, folder: Path) -> CorpusFiles:
     return CorpusBuilder(write, ("en", code)).prepare(folder / f"technical-en{code}")
 
 
-def _iterate_document_lines(stem: str, code: str) -> Iterator[DocumentLine]:
+def read_document_lines(stem: str, code: str) -> Iterator[DocumentLine]:
     """Yield the pairs of two files with their documents, which a third file names."""
     lines = zip(
         read_parallel_files(f"{stem}.en-{code}", "en", code),
