@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +22,7 @@ from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion
 
 if TYPE_CHECKING:
-    from regard.corpus.public_corpora import PublicCorpus
+    from regard.corpus.public_corpora import PublicCorpus, RemoteFile
 
 BAR_WIDTH = 24
 AUTO, ANY = "auto", "any"
@@ -219,6 +220,7 @@ def get(
     mirror: str | None = None,
     trust: bool = False,
     show_list: bool = False,
+    all_experiments: bool = False,
 ) -> None:
     """Download a public corpus and verify it; an interrupted download is resumed.
 
@@ -233,6 +235,12 @@ def get(
             typer.echo(f"{'':<{width}}  {'':<13}{corpus.licence}")
         sets = ", ".join(dict.fromkeys(test_set.split("/")[0] for test_set in list_test_sets()))
         typer.echo(f"\nand sacreBLEU's test sets, followed by their languages (wmt14-de-en): {sets}")
+        return
+    if all_experiments:
+        if name is not None:
+            raise UserError(f"--all-experiments downloads a fixed list of corpora; leave out {name}")
+        for file in _download_experiment_corpora(out or Path(os.environ.get("REGARD_DATA", "data")), mirror, trust):
+            typer.echo(file)
         return
     if name is None:
         raise UserError("name a corpus; regard data get --list shows all of them")
@@ -252,20 +260,9 @@ def get(
 
 def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, trust: bool) -> list[Path]:
     """Download, verify and unpack a corpus; return its files. Without `trust`, every checksum must be known."""
-    from regard.corpus.download import download_file, read_recorded_checksum, unpack_members
+    from regard.corpus.download import download_file, unpack_members
 
-    downloads = []
-    for file in corpus.remote_files:
-        path = folder / "downloads" / file.url.rsplit("/", 1)[-1]
-        url = f"{mirror.rstrip('/')}/{path.name}" if mirror else file.url
-        is_known = file.sha256 or read_recorded_checksum(path.with_name(f"{path.name}.sha256"))
-        if not is_known and not trust:
-            connection = " and plain HTTP can be tampered with" if url.startswith("http://") else ""
-            raise UserError(
-                f"no checksum is known for {url}{connection}, so it cannot be verified; use --trust to download it "
-                f"anyway"
-            )
-        downloads.append((file, url, path))
+    downloads = _list_downloads(corpus, folder, mirror, trust)
     log_message(f"{corpus.description}; {corpus.size}")
     log_message(f"licence: {corpus.licence}")
     with make_progress_bar() as progress:
@@ -283,6 +280,56 @@ def _download_corpus(corpus: PublicCorpus, folder: Path, mirror: str | None, tru
                 )
             unpack_members(path, {member: (folder / name, edit) for member, (name, edit) in file.members.items()})
     return [folder / name for name in corpus.list_files()]
+
+
+def _list_downloads(
+    corpus: PublicCorpus, folder: Path, mirror: str | None, trust: bool
+) -> list[tuple[RemoteFile, str, Path]]:
+    """Return the files of a corpus with their URLs and paths; without `trust`, refuse one without a known checksum."""
+    from regard.corpus.download import read_recorded_checksum
+
+    downloads = []
+    for file in corpus.remote_files:
+        path = folder / "downloads" / file.url.rsplit("/", 1)[-1]
+        url = f"{mirror.rstrip('/')}/{path.name}" if mirror else file.url
+        is_known = file.sha256 or read_recorded_checksum(path.with_name(f"{path.name}.sha256"))
+        if not is_known and not trust:
+            connection = " and plain HTTP can be tampered with" if url.startswith("http://") else ""
+            raise UserError(
+                f"no checksum is known for {url}{connection}, so it cannot be verified; use --trust to download it "
+                f"anyway"
+            )
+        downloads.append((file, url, path))
+    return downloads
+
+
+def _download_experiment_corpora(folder: Path, mirror: str | None, trust: bool) -> list[Path]:
+    """Download the public corpora of `regard reproduce --scale full`; return their files.
+
+    A mirror has a folder for each folder of files, and in `newstest` one for each of sacreBLEU's test sets.
+    """
+    from regard.corpus import experiment_data
+    from regard.corpus.public_corpora import download_test_set, find_test_set
+
+    def find_mirror(name: str) -> str | None:
+        return f"{mirror.rstrip('/')}/{name}" if mirror else None
+
+    corpora = experiment_data.list_experiment_corpora()
+    for name, corpus in corpora:  # refuse before the first download
+        _list_downloads(corpus, folder / name, find_mirror(name), trust)
+    files = []
+    for name, corpus in corpora:
+        files += _download_corpus(corpus, folder / name, find_mirror(name), trust)
+    for stem, test_set in experiment_data.EXPERIMENT_TEST_SETS.items():
+        if found := find_test_set(test_set):
+            dataset, pair = found
+            files += download_test_set(
+                dataset, pair, folder / "newstest", find_mirror(f"newstest/{dataset.name}"), stem
+            )
+    missing = ", ".join(experiment_data.UNAVAILABLE_FOLDERS)
+    log_message(f"not fetched, since no download of them is known: {missing} (docs/experiment-data.md describes them)")
+    log_message(f"use them with REGARD_DATA={folder} regard reproduce --scale full")
+    return files
 
 
 @describe_options

@@ -110,8 +110,10 @@ def find_test_set(name: str) -> tuple[Any, str] | None:
     return None
 
 
-def download_test_set(dataset: Any, pair: str, folder: Path, mirror: str | None = None) -> list[Path]:
-    """Write `test.SOURCE` and `test.TARGET` of what `find_test_set` returned, the first one of several references."""
+def download_test_set(
+    dataset: Any, pair: str, folder: Path, mirror: str | None = None, stem: str = "test"
+) -> list[Path]:
+    """Write `STEM.SOURCE` and `STEM.TARGET` of what `find_test_set` returned, the first one of several references."""
     if mirror:
         dataset.data = [f"{mirror.rstrip('/')}/{address.rsplit('/', 1)[-1]}" for address in dataset.data]
     try:
@@ -123,7 +125,7 @@ def download_test_set(dataset: Any, pair: str, folder: Path, mirror: str | None 
             f"copy (~/.sacrebleu/{dataset.name}) and try again"
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
-    outputs = [folder / f"test.{language}" for language in pair.split("-")]
+    outputs = [folder / f"{stem}.{language}" for language in pair.split("-")]
     for file, output in zip(files, outputs, strict=True):
         shutil.copyfile(file, output)
     return outputs

@@ -205,7 +205,10 @@ def find_data_file(name: str) -> Path:
     """Return a file under REGARD_DATA, compressed or not."""
     variable = os.environ.get("REGARD_DATA")
     if not variable:
-        raise UserError("--scale full needs real corpora: set REGARD_DATA to their folder")
+        raise UserError(
+            "--scale full needs real corpora: set REGARD_DATA to their folder; "
+            "regard data get --all-experiments downloads the public ones"
+        )
     folder = Path(variable)
     if not folder.is_dir():
         raise UserError(f"REGARD_DATA is {folder}, which is not a folder")

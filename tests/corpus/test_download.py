@@ -9,20 +9,25 @@ import re
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sacrebleu.dataset import DATASETS
+from sacrebleu.dataset.base import Dataset
 from support.archives import make_zip
 from support.commands import Command
+from typer.testing import CliRunner
 
+from regard.cli.app import app
 from regard.corpus.download import MAX_ATTEMPTS, download_file, unpack_members
-from regard.corpus.public_corpora import PUBLIC_CORPORA, drop_tag_lines, extract_segments, find_test_set
+from regard.corpus.experiment_data import UNAVAILABLE_FOLDERS, list_experiment_corpora
+from regard.corpus.public_corpora import PUBLIC_CORPORA, PublicCorpus, drop_tag_lines, extract_segments, find_test_set
 from regard.data.readers.dispatch import find_format_suffix, parse_languages_from_name
 from regard.errors import UserError
+from regard.reproduce.corpora import find_data_file, prepare_corpus
 
 CONTENT = b"".join(f"line {number}\n".encode() for number in range(30_000))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -352,19 +357,19 @@ def test_catalogue_entry_is_complete(name: str) -> None:
         assert download.sha256 is None or re.fullmatch("[0-9a-f]{64}", download.sha256)
 
 
-def serve_corpus(site: Site, name: str) -> None:
+def serve_corpus(site: Site, corpus: PublicCorpus, folder: str = "/mirror") -> None:
     """Serve every file of a corpus, compressed as its name says."""
-    for download in PUBLIC_CORPORA[name].remote_files:
+    for download in corpus.remote_files:
         file = download.url.rsplit("/", 1)[-1]
         inside = {member: f"{member} 1\n{member} 2\n".encode() for member in download.members}
         packer = make_tgz if file.endswith(".tgz") else make_zip if file.endswith(".zip") else None
-        site.files[f"/mirror/{file}"] = (
+        site.files[f"{folder}/{file}"] = (
             packer(inside) if packer else gzip.compress(next(iter(inside.values())), mtime=0)
         )
 
 
 def test_get_downloads_corpus_and_checks_it_against_first_checksum(regard: Command, site: Site, tmp_path: Path) -> None:
-    serve_corpus(site, "europarl-v7-de-en")
+    serve_corpus(site, PUBLIC_CORPORA["europarl-v7-de-en"])
     done = regard("data", "get", "europarl-v7-de-en", "--trust", "--from", f"{site.address}/mirror/", "--out", "ep")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["ep/train.de", "ep/train.en"]
@@ -396,7 +401,7 @@ def test_corpus_without_a_known_checksum_needs_trust(name: str, regard: Command,
 
 
 def test_mirror_with_a_wrong_checksum_is_refused(regard: Command, site: Site, tmp_path: Path) -> None:
-    serve_corpus(site, "multi30k-en-de")
+    serve_corpus(site, PUBLIC_CORPORA["multi30k-en-de"])
     done = regard("data", "get", "multi30k-en-de", "--from", f"{site.address}/mirror")
     assert done.returncode == 2
     assert f"should have {PUBLIC_CORPORA['multi30k-en-de'].remote_files[0].sha256}; it was not kept" in done.stderr
@@ -405,7 +410,7 @@ def test_mirror_with_a_wrong_checksum_is_refused(regard: Command, site: Site, tm
 
 @pytest.mark.parametrize("name", ["tatoeba-en-de", "iwslt2014-de-en", "iwslt2017-de-en", "opus-books-en-fr"])
 def test_every_archive_layout_is_unpacked(name: str, regard: Command, site: Site, tmp_path: Path) -> None:
-    serve_corpus(site, name)
+    serve_corpus(site, PUBLIC_CORPORA[name])
     done = regard("data", "get", name, "--trust", "--from", f"{site.address}/mirror")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{name}/{file}" for file in PUBLIC_CORPORA[name].list_files()]
@@ -431,6 +436,60 @@ def test_get_lists_names_and_suggests_corrections(regard: Command) -> None:
     assert known is not None
     assert (known[0].name, known[1]) == ("wmt14/full", "de-en")
     assert find_test_set("europarl") is None
+
+
+@pytest.fixture
+def experiment_site(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Serve the corpora of the experiments, whatever their checksums, and return the address of the mirror."""
+    for name in ("multi30k-en-de", "tatoeba-en-de", "tatoeba-en-fr", "europarl-v7-de-en"):
+        corpus = PUBLIC_CORPORA[name]
+        unverified = tuple(replace(file, sha256=None) for file in corpus.remote_files)
+        monkeypatch.setitem(PUBLIC_CORPORA, name, replace(corpus, remote_files=unverified))
+    for folder, corpus in list_experiment_corpora():
+        serve_corpus(site, corpus, f"/mirror/{folder}")
+    for side in ("source", "reference"):
+        (tmp_path / f"{side}.txt").write_text(f"{side}\n", encoding="utf-8")
+    monkeypatch.setattr(Dataset, "get_source_file", lambda self, pair: tmp_path / "source.txt")
+    monkeypatch.setattr(Dataset, "get_reference_files", lambda self, pair: [tmp_path / "reference.txt"])
+    return f"{site.address}/mirror"
+
+
+def test_get_all_experiments_writes_what_the_full_scale_reads(
+    experiment_site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("regard.corpus.experiment_data.EUROPARL_LINES", 1)
+    arguments = ["data", "get", "--all-experiments", "--from", experiment_site, "--out", "data"]
+    refused = CliRunner().invoke(app, arguments)
+    assert "no checksum is known for" in str(refused.exception)
+    assert not (tmp_path / "data").exists()
+    done = CliRunner().invoke(app, [*arguments, "--trust"])
+    assert done.exit_code == 0, done.exception
+    assert "not fetched, since no download of them is known: align, ddtp, libreoffice" in done.stderr
+    assert "data/newstest/newstest2014.de-en.de" in done.stdout.splitlines()
+    assert (tmp_path / "data/newstest/newstest2009.en-fr.fr").read_text() == "reference\n"
+    assert (tmp_path / "data/europarl20k-de-en/train.en").read_text() == "europarl-v7.de-en.en 1\n"
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
+    (tmp_path / "other.txt").write_text("source ||| target\n", encoding="utf-8")
+    requested: list[str] = []
+
+    def record_file(name: str) -> Path:
+        requested.append(name)
+        is_available = name.split("/")[0] not in UNAVAILABLE_FOLDERS
+        return find_data_file(name) if is_available else tmp_path / "other.txt"
+
+    monkeypatch.setattr("regard.reproduce.corpora.find_data_file", record_file)
+    for corpus in ("multi30k", "mixed-ende", "mixed-enfr", "ud-english-ewt"):
+        assert prepare_corpus(corpus, tmp_path / "corpora").test[0].is_file()
+    page = (Path(__file__).parents[2] / "docs" / "experiment-data.md").read_text(encoding="utf-8")
+    folders = {name.split("/")[0] for name in requested}
+    assert folders >= set(UNAVAILABLE_FOLDERS)
+    assert [folder for folder in folders if f"| `{folder}/` |" not in page] == []
+
+
+def test_get_all_experiments_takes_no_name() -> None:
+    result = CliRunner().invoke(app, ["data", "get", "multi30k-en-de", "--all-experiments"])
+    assert "leave out multi30k" in str(result.exception)
 
 
 # In a new interpreter: sacreBLEU reads the location of its cache when it is imported.
