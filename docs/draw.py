@@ -1,8 +1,12 @@
-"""Draws the documentation's pictures of attention and its table of figures from the runs of `make learn`."""
+"""Draws the documentation's pictures of attention, and writes `results/learn.json`, from the runs of `make learn`.
+
+`python docs/tables.py` writes the table of the page from the JSON file.
+"""
 
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,44 +18,32 @@ from regard.plot.heatmap import plot_heatmap, write_figure
 DOCS = Path(__file__).parent
 RUNS = DOCS.parent / "runs" / "learn"
 SENTENCE = "At night our mother does not call a colleague ."
-HEAD = """# What each model learns
-
-`make learn` trains every model on 20,000 sentence pairs of the embedded corpus, on the CPU, one thread each, and
-checks that it reaches a given BLEU and AER on 1,000 held-out pairs, each with a combination of words that no training
-sentence has. These are the figures of one run with one seed. They show that a mechanism works, not which one is best
-on real text: the models are small, and the training is short and the same for all models of a family.
-
-No recipe is trained as it is: vocabulary, sizes, optimizer, learning rate and length of training are changed in all of
-them, by the section `translation` of `regard/synthetic/corpora.yaml`. The column "changed" has what is changed beyond
-that.
-
-| model | recipe | changed | BLEU | chrF | AER |
-|---|---|---|---|---|---|
-"""
 
 
 def main() -> None:
-    """A picture for each run that looks somewhere, and a row for every run."""
-    rows = []
+    """Draw a picture for each run with attention, and write an entry for every run."""
+    entries = []
     for folder in sorted(RUNS.iterdir()):
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-        rows.append(row(folder.name, results))
+        entries.append(make_entry(folder.name, results))
         (translation,) = regard.load(folder).translate([SENTENCE])
         alignment = translation.alignment
         if alignment is not None:
             picture = plot_heatmap(alignment.soft, alignment.source, alignment.target, folder.name)
             write_figure(picture, DOCS / "images" / f"{folder.name}.png")
     toys.draw(DOCS / "images")
-    (DOCS / "learn.md").write_text(HEAD + "".join(rows), encoding="utf-8")
+    path = DOCS / "results" / "learn.json"
+    tables = json.loads(path.read_text(encoding="utf-8"))
+    tables["models"] |= {"date": date.today().isoformat(), "entries": entries}
+    path.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def row(name: str, results: dict[str, Any]) -> str:
-    """One line of the table."""
-    changed = results["changes"]
-    told = ", ".join(f"`{key}={value}`" for key, value in changed.items()) or "–"
-    error = "–" if results["aer"] is None else f"{results['aer']:.3f}"
-    figures = f"{results['bleu']:.1f} | {results['chrf']:.1f} | {error}"
-    return f"| {name} | `{results['recipe']}` | {told} | {figures} |\n"
+def make_entry(name: str, results: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of a run for `results/learn.json`."""
+    changed = ", ".join(f"`{key}={value}`" for key, value in results["changes"].items()) or "–"
+    digits = {"bleu": 1, "chrf": 1, "aer": 3}
+    figures = {key: "–" if results[key] is None else round(results[key], count) for key, count in digits.items()}
+    return {"id": name, "model": name, "recipe": f"`{results['recipe']}`", "changed": changed, **figures}
 
 
 if __name__ == "__main__":

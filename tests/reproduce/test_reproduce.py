@@ -632,11 +632,10 @@ def test_every_experiment_has_valid_training_configurations(scale: str) -> None:
 
 
 def test_documentation_describes_each_experiment() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    sections = re.findall(r"^### (.+)\n\n.+\n\n(.+)$", page, re.MULTILINE)
-    about = {one.title: one.description for one in EXPERIMENTS.values()}
-    assert {title for title, _ in sections} == set(about)
-    assert all(about[title] == text for title, text in sections)
+    for name, one in EXPERIMENTS.items():
+        page = (PAGE.parent / "reproduce" / f"{name}.md").read_text(encoding="utf-8")
+        assert page.startswith(f"# {one.title}\n\n{one.source}.\n\n{one.description}\n")
+        assert f"](reproduce/{name}.md)" in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("corpus", ["mixed-ende", "mixed-enfr", "multi30k"])
