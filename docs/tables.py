@@ -4,10 +4,12 @@
 the pages and charts in `docs/reproduce`. A test compares pages and JSON.
 
 A file holds tables by name. A table has `columns` (key → title, and for figures `format`, `unit` and `signature`) and
-`entries`. `command`, `seeds`, `machine` and `date` are those of a table's entries, unless an entry has its own; `date`
-is the day on which the figures were entered, null if it is unknown. A figure is a number or an object with `value` or
-`mean`, and `deviation`, `runs` (one per seed), `range` or `ratio`. A figure `{"of": "FILE/NAME/ID/COLUMN"}` is that of
-another entry, so that each is written once.
+`entries`. `command`, `seeds` (of experiments their number), `machine` and `date` are those of a table's entries, unless
+an entry has its own; `date` is the day on which the figures were entered, null if it is unknown.
+
+A figure is a number or an object with `value` or `mean`, and `deviation`, `runs` (one per seed), `range` or `ratio`. A
+figure `{"of": "FILE/NAME/ID/COLUMN"}` or `{"of": "reproduce/EXPERIMENT/SCALE/ROW/METRIC"}` is another one, so that each
+is written once.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def _resolve_entry(entry: dict[str, Any]) -> dict[str, Any]:
     for key, value in entry.items():
         if isinstance(value, dict) and "of" in value:
             path, _, column = value["of"].rpartition("/")
-            origin = find_entry(path)
+            origin = find_row(path) if path.startswith("reproduce/") else find_entry(path)
             resolved = {**{name: origin[name] for name in PROVENANCE}, **resolved, key: origin[column]}
     return resolved
 
@@ -55,6 +57,16 @@ def find_entry(path: str) -> dict[str, Any]:
     file, name, identifier = path.split("/")
     (entry,) = (entry for entry in list_entries(file, name) if entry.get("id") == identifier)
     return entry
+
+
+def find_row(path: str) -> dict[str, Any]:
+    """Return the figures at reproduce/EXPERIMENT/SCALE/ROW with their deviations and provenance."""
+    _, name, scale, identifier = path.split("/")
+    table = experiments.load_results(experiments.EXPERIMENTS[name])[scale]
+    (measured,) = (row["measured"] for row in table["rows"] if row["name"] == identifier)
+    deviations = measured.get(experiments.DEVIATIONS_KEY, {})
+    figures = {key: {"mean": measured[key], "deviation": deviation} for key, deviation in deviations.items()}
+    return {**table, **measured, **figures}
 
 
 def format_figure(value: Any, column: dict[str, Any]) -> str:

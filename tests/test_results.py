@@ -17,9 +17,11 @@ from regard.reproduce.experiments import EXPERIMENTS
 from regard.reproduce.significance import ClaimResult
 
 DOCS = Path(__file__).parent.parent / "docs"
-NAMES = [
-    f"{path.stem}/{name}" for path in sorted((DOCS / "results").glob("*.json")) for name in json.loads(path.read_text())
-]
+RESULTS = {
+    path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((DOCS / "results").glob("*.json"))
+}
+# Tables by name; a file that holds a list has a script of its own.
+NAMES = [f"{file}/{name}" for file, tables in RESULTS.items() if isinstance(tables, dict) for name in tables]
 
 
 @pytest.fixture
