@@ -22,6 +22,9 @@ from typing import Any
 
 import experiments
 
+from regard.reproduce.experiments import EXPERIMENTS
+from regard.reproduce.significance import DEVIATIONS_KEY
+
 DOCS = Path(__file__).parent
 TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 PROVENANCE = ("command", "seeds", "machine", "date")
@@ -62,9 +65,9 @@ def find_entry(path: str) -> dict[str, Any]:
 def find_row(path: str) -> dict[str, Any]:
     """Return the figures at reproduce/EXPERIMENT/SCALE/ROW with their deviations and provenance."""
     _, name, scale, identifier = path.split("/")
-    table = experiments.load_results(experiments.EXPERIMENTS[name])[scale]
+    table = experiments.load_results(EXPERIMENTS[name])[scale]
     (measured,) = (row["measured"] for row in table["rows"] if row["name"] == identifier)
-    deviations = measured.get(experiments.DEVIATIONS_KEY, {})
+    deviations = measured.get(DEVIATIONS_KEY, {})
     figures = {key: {"mean": measured[key], "deviation": deviation} for key, deviation in deviations.items()}
     return {**table, **measured, **figures}
 
