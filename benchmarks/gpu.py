@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.fast import accelerate
 from regard.fast.cuda_graphs.cache import GraphedFunctionCache
-from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest
+from regard.fast.decoding.search_trace import CHUNK_STEPS, SearchRequest
 from regard.fast.training.graphed_loop import run_graphed
 from regard.fast.training.luong import run_input_feeding_loop
 from regard.models import build

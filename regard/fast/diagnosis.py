@@ -17,7 +17,7 @@ from regard.fast import accelerate
 from regard.fast.decoding import int8_model
 from regard.fast.decoding.device import search as device_search
 from regard.fast.decoding.device.ops import TORCH_OPS
-from regard.fast.decoding.numpy_search import SearchRequest
+from regard.fast.decoding.search_trace import SearchRequest
 from regard.fast.eligibility import fast_paths_enabled
 from regard.fast.kernels.fp16 import load_fp16_gemm
 from regard.fast.training import step_ops

@@ -27,7 +27,7 @@ from regard.fast import accelerate, release_decoding_memory
 from regard.fast.decoding.device import search as device_beam_search
 from regard.fast.decoding.device.ops import TORCH_OPS
 from regard.fast.decoding.device.search import AsyncHostCopy, DeviceSearcher, SearchWorkspace
-from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest, SearchTrace
+from regard.fast.decoding.search_trace import CHUNK_STEPS, SearchRequest, SearchTrace
 from regard.models import build
 from regard.models.base import AlignmentHead, Seq2Seq
 from regard.models.rnn_common import RecurrentEncoder

@@ -41,7 +41,7 @@ from regard.fast.decoding.device import search as device_beam_search
 from regard.fast.decoding.device.ops import LSTMWeights, RowGather, SourceMemory, TokenEmbedding, TopK
 from regard.fast.decoding.device.search import DeviceSearcher
 from regard.fast.decoding.device.state import BeamState, allocate_state, reset_state, upload_request
-from regard.fast.decoding.numpy_search import CHUNK_STEPS, SearchRequest
+from regard.fast.decoding.search_trace import CHUNK_STEPS, SearchRequest
 from regard.fast.diagnosis import diagnose_parts
 from regard.fast.training import linear_cross_entropy
 from regard.fast.training.graphed_loop import run_graphed

@@ -1,1 +1,1 @@
-"""Fast decoding: KV cache, int8, shortlists, NumPy search and device search."""
+"""Fast decoding: KV cache, int8, shortlists and device search."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.fast.decoding.int8_weights import WeightArena, check_int8_gemm, get_struct, load_kernels, quantize_matrix
 from regard.fast.decoding.kv_cache import BeamKVCache, KVCachedDecoder, KVState
-from regard.fast.decoding.numpy_search import SearchRequest, SearchTrace, find_best_hypotheses
+from regard.fast.decoding.search_trace import SearchRequest, SearchTrace, find_best_hypotheses
 from regard.fast.eligibility import find_transformer_obstacle, has_hooks_or_overrides, is_cpu_model
 from regard.fast.kernels.build import KernelUnavailableError, require_selftest
 from regard.models import Seq2Seq, vaswani2017

@@ -25,7 +25,7 @@ from regard.fast.decoding.device.luong import LuongWeights, is_supported_luong
 from regard.fast.decoding.device.ops import TORCH_OPS, DecodingOps
 from regard.fast.decoding.device.state import WorkspaceSize, allocate_state, move_sentences, reset_state, upload_request
 from regard.fast.decoding.device.transformer import TransformerWeights, is_supported_transformer
-from regard.fast.decoding.numpy_search import (
+from regard.fast.decoding.search_trace import (
     CHUNK_STEPS,
     MAX_TARGET_LENGTH,
     SearchRequest,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.fast.cuda_graphs.buckets import leading_slice
 from regard.fast.cuda_graphs.pool import StaticBuffers
-from regard.fast.decoding.numpy_search import CHUNK_STEPS, MAX_TARGET_LENGTH, SearchRequest
+from regard.fast.decoding.search_trace import CHUNK_STEPS, MAX_TARGET_LENGTH, SearchRequest
 from regard.special_tokens import BOS
 
 OPTIONS_OFFSET = 2 * (MAX_TARGET_LENGTH + 1)  # options come after the length divisors

@@ -1,27 +1,21 @@
-"""NumPy beam search against the reference beam search, for every translation recipe and every option."""
+"""The choice between the search that a model has for its device and the reference search, and errors of both."""
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from support.combinations import covering_pairs, each_value, slow_after
-from support.corpora import translation_recipes
+from support.combinations import slow_after
 from support.fast_models import randomize
-from support.search import LENGTH_OPTIONS, assert_same_hypotheses, make_sources, reference_search
+from support.search import make_sources
 from torch import Tensor, nn
 
-from regard.fast import accelerate
-from regard.fast.decoding.numpy_search import MAX_TARGET_LENGTH, SearchTrace
+from regard.fast.decoding.search_trace import MAX_TARGET_LENGTH, SearchRequest, SearchTrace
 from regard.models import Seq2Seq, build
-from regard.search import BeamSearch, Hypothesis, SearchOptions, search
+from regard.search import SearchOptions, search
 from regard.search.beam import find_fast_search_obstacle
-from regard.special_tokens import EOS
 
 WORDS = 11
 
@@ -33,84 +27,41 @@ def make_model(name: str, seed: int = 0, std: float = 0.5) -> Seq2Seq:
     return model
 
 
-def check_search(models: Any, source: Tensor, lengths: Tensor, **options: Any) -> list[list[Hypothesis]]:
-    """Search, check that the reference search finds the same, and return the hypotheses."""
-    found = search(models, source, lengths, **options)
-    assert_same_hypotheses(reference_search(models, source, lengths, **options), found, tolerance=1e-6)
-    return found
-
-
-@pytest.mark.parametrize("seed", slow_after(1, [0, 1, 2]))
-@pytest.mark.parametrize(("name", "beam"), each_value(translation_recipes(), [1, 4]))
-def test_numpy_search_finds_the_reference_hypotheses(name: str, beam: int, seed: int) -> None:
-    options: dict[str, Any] = {"beam": beam, "n_best": min(beam, 2), "max_length": 9}
-    check_search(accelerate(make_model(name, seed)), *make_sources(9, 1, 5, 3), **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "name", "double"),
-    covering_pairs(
-        [*LENGTH_OPTIONS, {"beam": 2 * WORDS, "n_best": WORDS}],
-        ["luong2015-global", "vaswani2017-base"],
-        [False, True],
-    ),
-    ids=str,
-)
-def test_numpy_search_supports_penalties_and_length_limits(options: dict[str, Any], name: str, double: bool) -> None:
-    model = make_model(name)
-    check_search(model.double() if double else model, *make_sources(3, 7, 2), **{"beam": 4, **options})
-
-
-@pytest.mark.slow
-@settings(max_examples=settings().max_examples // 2)
-@given(
-    st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 6), st.integers(1, 6),
-    st.floats(-1, 2), st.integers(1, 20), st.integers(0, 99), st.floats(0.1, 1.5),
-)  # fmt: skip
-def test_numpy_search_is_exact_for_random_shapes(
-    lengths: list[int], beam: int, n_best: int, penalty: float, longest: int, seed: int, std: float
-) -> None:
-    found = check_search(
-        make_model("luong2015-global", seed, std),
-        *make_sources(*lengths),
-        beam=beam,
-        n_best=min(beam, n_best),
-        max_length=longest,
-        length_penalty=penalty,
-    )
-    assert all(len(one.tokens) == longest or one.tokens[-1] == EOS for one in chain(*found))
-
-
-def test_numpy_search_accepts_an_ensemble() -> None:
-    check_search(
-        [make_model("luong2015-global"), make_model("vaswani2017-base", 1)], *make_sources(5, 2, 3), beam=3, n_best=2
-    )
-
-
 def test_search_of_an_empty_batch_returns_no_hypotheses() -> None:
     assert search(make_model("luong2015-global"), torch.zeros(0, 3, dtype=torch.long), torch.zeros(0).long()) == []
 
 
-@pytest.mark.parametrize(("fast", "reference"), [("1", 0), ("0", 1)])
-def test_regard_fast_0_switches_the_numpy_search_off(
-    fast: str, reference: int, monkeypatch: pytest.MonkeyPatch
+def make_counted_search() -> tuple[Seq2Seq, list[int]]:
+    """Return a model with a search of its own, which leaves everything to the reference, and its calls."""
+    model, calls = make_model("luong2015-global"), list[int]()
+
+    def count(_: Seq2Seq, source: Tensor, lengths: Tensor, request: SearchRequest) -> None:
+        calls.append(request.beam)
+
+    model.acceleration.search = count
+    return model, calls
+
+
+@pytest.mark.parametrize(("fast", "calls"), [("1", [3]), ("0", [])])
+def test_regard_fast_0_switches_a_models_own_search_off(
+    fast: str, calls: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    joined, join = list[int](), BeamSearch.add
-
-    def count(searching: BeamSearch, source: Tensor, lengths: Tensor, **named: Any) -> None:
-        joined.append(len(source))
-        join(searching, source, lengths, **named)
-
+    model, found = make_counted_search()
     monkeypatch.setenv("REGARD_FAST", fast)
-    monkeypatch.setattr(BeamSearch, "add", count)
-    search(make_model("luong2015-global"), *make_sources(3, 2))
-    assert len(joined) == reference
+    assert search(model, *make_sources(3, 2), beam=3)
+    assert found == calls
+
+
+def test_ensemble_uses_the_reference_search() -> None:
+    model, calls = make_counted_search()
+    assert search([model, make_model("vaswani2017-base", 1)], *make_sources(5, 2, 3), beam=3)
+    assert not calls
 
 
 @pytest.mark.parametrize(
     "options", [{"forbid": [[4]]}, {"no_repeat": 2}, {"coverage_penalty": 0.2}, {"prefix": [[5], []]}]
 )
-def test_options_unknown_to_the_numpy_search_use_the_reference(
+def test_options_unknown_to_fast_searches_use_the_reference(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("regard.search.beam.search_fast", None)
@@ -162,7 +113,7 @@ RANDOM_TABLE = torch.randn(WORDS, generator=torch.Generator().manual_seed(0)).lo
 @pytest.mark.parametrize("table", [RANDOM_TABLE, torch.tensor(-2.4).expand(WORDS)], ids=["random", "uniform"])
 def test_search_and_decoder_do_not_overwrite_each_others_tensors(table: Tensor, beam: int) -> None:
     before, model = table.clone(), TableModel(table)
-    check_search(model, *make_sources(3, 2), beam=beam, max_length=5)
+    search(model, *make_sources(3, 2), beam=beam, max_length=5)
     torch.testing.assert_close(table, before)
 
 
