@@ -104,7 +104,7 @@ def _check_luong_decoder(device: torch.device) -> str:
     if device.type not in ("cpu", "cuda"):
         return REFERENCE
     ops = step_ops.select_step_ops(torch.zeros(1, device=device), LENGTH)
-    kernels = "PyTorch operations" if type(ops) in (step_ops.StepOps, step_ops.InplaceStepOps) else "Triton kernels"
+    kernels = "PyTorch operations" if type(ops) is step_ops.StepOps else "Triton kernels"
     graphs = ", CUDA graphs" if device.type == "cuda" else ""
     return f"input-feeding loop with its own backward pass, {kernels}{graphs}"
 

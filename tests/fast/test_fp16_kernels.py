@@ -23,7 +23,7 @@ from regard.fast.kernels.fp16 import Fp16Gemm, PackedPanels, select_gemm, use_fp
 from regard.fast.training.linear_cross_entropy import LossFunction, compute_in_chunks, cross_entropy_inplace
 from regard.fast.training.packed.ops import LinearFunction
 from regard.fast.training.rnn_layer import LSTMFunction
-from regard.fast.training.step_ops import AttentionGrads, AttentionStep, InplaceStepOps, LSTMStep, Window
+from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMStep, StepOps, Window
 from regard.models import build
 
 # Error as a fraction of Σ |a||b|: both factors and each of up to 256 partial sums are rounded to eleven bits, and these
@@ -279,7 +279,7 @@ def test_cross_entropy_of_nan_is_nan() -> None:
 def test_lstm_gates_are_those_of_the_reference(rows: int, size: int, dropout: bool) -> None:
     """Compare forward and backward on strided slices, as a loop over time passes them."""
     found: list[list[Tensor]] = []
-    for steps in (InplaceStepOps(), kernels().elementwise):
+    for steps in (StepOps(), kernels().elementwise):
         torch.manual_seed(0)
         pre, c = 3 * torch.randn(rows, 2, 4 * size)[:, 1], torch.randn(rows, 2, size)[:, 0]
         after, h, above = (torch.zeros(rows, 3, size)[:, 2] for _ in range(3))
@@ -306,7 +306,7 @@ def test_nan_propagates_through_lstm_gates() -> None:
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 5), (64, 128), (7, 30)])
 def test_tanh_is_that_of_the_reference(rows: int, size: int, dropout: bool) -> None:
     found: list[list[Tensor]] = []
-    for steps in (InplaceStepOps(), kernels().elementwise):
+    for steps in (StepOps(), kernels().elementwise):
         torch.manual_seed(0)
         z, d_out, d_fed = 3 * torch.randn(rows, size), torch.randn(rows, 2, size)[:, 1], torch.randn(rows, size + 3)
         kept = torch.rand(rows, size) > 0.4 if dropout else None
@@ -347,9 +347,7 @@ def test_weighted_sums_over_steps_are_those_of_the_reference(
     weights, x = torch.randn(rows, steps, positions), torch.randn(rows, steps, size + 4)
     x = x.transpose(0, 1).contiguous().transpose(0, 1) if transposed else x
     found = kernels().elementwise.attention_weighted_sum(weights, x[..., 4:])
-    torch.testing.assert_close(
-        found, InplaceStepOps().attention_weighted_sum(weights, x[..., 4:]), atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(found, StepOps().attention_weighted_sum(weights, x[..., 4:]), atol=1e-5, rtol=1e-5)
 
 
 def test_products_with_a_known_bound_are_as_exact() -> None:
@@ -373,7 +371,7 @@ def test_attention_is_that_of_the_reference(
     rows: int, source: int, size: int, width: int, window: Window | None
 ) -> None:
     found: list[list[Tensor]] = []
-    for steps in (InplaceStepOps(), kernels().elementwise):
+    for steps in (StepOps(), kernels().elementwise):
         torch.manual_seed(0)
         query, keys, values = (
             torch.randn(rows, 2, size)[:, 1],

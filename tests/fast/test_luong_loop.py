@@ -272,3 +272,22 @@ def test_gpu_kernels_implement_every_step_of_the_loop() -> None:
     [kernels] = [one for one in ast.parse(text).body if isinstance(one, ast.ClassDef) and one.name == "TritonStepOps"]
     implemented = {one.name for one in kernels.body if isinstance(one, ast.FunctionDef)}
     assert {name for name in vars(step_ops.StepOps) if not name.startswith("_")} <= implemented
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_lstm_gates_have_the_gradients_of_autograd_in_each_precision(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    pre, c = torch.randn(5, 12).to(dtype), torch.randn(5, 3)
+    d_above, d_h, d_c = torch.randn(5, 3).to(dtype), torch.randn(5, 3).to(dtype), torch.randn(5, 3)
+    x, before = pre.clone().float().requires_grad_(), c.clone().requires_grad_()
+    i, f, g, o = x.chunk(4, 1)
+    cell = f.sigmoid() * before + i.sigmoid() * g.tanh()
+    output = o.sigmoid() * cell.tanh()
+    expected = torch.autograd.grad([output, cell], [x, before], [d_above.float() + d_h.float(), d_c])
+    after, h, d_pre = torch.empty(5, 3), torch.empty(5, 3, dtype=dtype), torch.empty_like(pre)
+    step, steps = step_ops.LSTMStep(pre, c, after), step_ops.StepOps()
+    steps.lstm_gates(step, h, h)
+    steps.lstm_gates_backward(step, d_above, d_h, d_c, d_pre)
+    close = 1e-6 if dtype == torch.float32 else 1e-2
+    for found, wanted in zip((after, h, d_pre, d_c), (cell, output, *expected), strict=True):
+        torch.testing.assert_close(found.float(), wanted.detach(), atol=close, rtol=close)

@@ -23,7 +23,7 @@ from regard.fast.gemm import TORCH_GEMM, Gemm, has_contiguous_rows, to_contiguou
 from regard.fast.kernels import build
 from regard.fast.kernels.build import KernelUnavailableError, require_selftest
 from regard.fast.selftest import check_products
-from regard.fast.training.step_ops import AttentionGrads, AttentionStep, InplaceStepOps, LSTMStep, apply_dropout
+from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMStep, StepOps, apply_dropout
 
 SELFTEST_SHAPE = 256, 512, 512  # of the compared products
 TOLERANCE = 0.01  # relative error
@@ -169,7 +169,7 @@ def _allocate_panels(count: int, rows: int, panel_width: int) -> Tensor:
     return torch.empty(-(-count // panel_width) * panel_width * rows, dtype=torch.float16)
 
 
-class FusedElementwise(InplaceStepOps):
+class FusedElementwise(StepOps):
     """Step operations as C kernels; see `regard.fast.training.step_ops.StepOps`."""
 
     def __init__(self, kernels: CDLL) -> None:

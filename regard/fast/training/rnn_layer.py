@@ -24,7 +24,7 @@ from regard.fast.cuda_graphs.cache import ShapeSpec, get_graph_cache
 from regard.fast.eligibility import compute_dtype, has_hooks_or_overrides
 from regard.fast.gemm import TORCH_GEMM, Gemm
 from regard.fast.kernels.fp16 import select_gemm
-from regard.fast.training.step_ops import InplaceStepOps, LSTMStep
+from regard.fast.training.step_ops import LSTMStep, StepOps
 from regard.nn import State, state_tensors
 from regard.nn.recurrent import Cell, ElmanCell, GRUCell, LSTMCell, last_real_state, unroll_cell
 
@@ -141,7 +141,7 @@ LAYER_KERNELS: dict[str, dict[str, LayerKernel]] = {
     "cpu": {"lstm": _run_lstm_cpu, "gru-paper": _run_reset_before_gru},
 }
 
-STEP_OPS = InplaceStepOps()
+STEP_OPS = StepOps()
 
 
 class LSTMFunction(Function):

@@ -35,7 +35,7 @@ TINY = 1e-30  # less than a Gaussian of σ = D/2 is anywhere within its window
 class LSTMStep(NamedTuple):
     """One step of an LSTM layer, with dropout between it and the next layer."""
 
-    pre: Tensor  # (B, 4H), pre-activations of the gates; `InplaceStepOps` and its subclasses activate them
+    pre: Tensor  # (B, 4H), pre-activations of the gates, which some implementations activate in place
     c: Tensor  # (B, H), c_{t-1}
     after: Tensor  # (B, H), c_t
     keep_mask: Tensor | None = None  # dropout mask of h_t; None: no dropout
@@ -68,23 +68,31 @@ class StepOps:
     """The operations in PyTorch, on any device; the reference for the others."""
 
     def lstm_gates(self, step: LSTMStep, h: Tensor, above: Tensor) -> None:
-        """Compute c_t and h_t: writes `after`, `h`, and h with dropout to `above`, the input of the next layer."""
+        """Compute c_t and h_t: writes `after`, `h`, and h with dropout to `above`, the input of the next layer.
+
+        Afterwards `pre` holds the activated gates, unless it is in half precision.
+        """
         pre, c, after, keep_mask, scale = step
-        i, f, g, o = pre.to(c.dtype).chunk(4, -1)
-        torch.add(torch.sigmoid(f) * c, torch.sigmoid(i) * torch.tanh(g), out=after)
-        new_h = torch.sigmoid(o) * torch.tanh(after)
-        h.copy_(new_h)
-        above.copy_(apply_dropout(new_h, keep_mask, scale))
+        i, f, g, o = _activate_gates_(pre.to(c.dtype))
+        torch.mul(i, g, out=after).addcmul_(f, c)
+        torch.mul(o, after.tanh(), out=h)
+        if above is not h:
+            above.copy_(apply_dropout(h, keep_mask, scale))
 
     def lstm_gates_backward(self, step: LSTMStep, d_above: Tensor, d_h: Tensor, d_c: Tensor, d_pre: Tensor) -> None:
-        """Compute `d_pre` from the gradients of h_t (`d_above`, `d_h`) and c_t (`d_c`, replaced by that of c_{t-1})."""
+        """Compute `d_pre` from the gradients of h_t (`d_above`, `d_h`) and c_t (`d_c`, replaced by that of c_{t-1}).
+
+        Each line is one pass over memory.
+        """
         pre, c, after, keep_mask, scale = step
-        i, f, g, o = pre.to(c.dtype).chunk(4, -1)
-        i, f, g, o, tanh_c = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o), torch.tanh(after)
-        grad = apply_dropout(d_above.to(c.dtype), keep_mask, scale) + d_h
-        d_c += grad * o * (1 - tanh_c * tanh_c)
-        parts = (d_c * g * i * (1 - i), d_c * c * f * (1 - f), d_c * i * (1 - g * g), grad * tanh_c * o * (1 - o))
-        d_pre.copy_(torch.cat(parts, -1))
+        i, f, g, o = pre.chunk(4, 1) if pre.dtype == c.dtype else _activate_gates_(pre.to(c.dtype))
+        d_i, d_f, d_g, d_o = d_pre.chunk(4, 1)
+        tanh_c, grad = after.tanh(), apply_dropout(d_above.to(c.dtype), keep_mask, scale) + d_h
+        sigmoid_backward(grad * tanh_c, o, grad_input=d_o)
+        d_c += tanh_backward(grad.mul_(o), tanh_c, grad_input=grad)
+        sigmoid_backward(d_c * g, i, grad_input=d_i)
+        sigmoid_backward(d_c * c, f, grad_input=d_f)
+        tanh_backward(d_c * i, g, grad_input=d_g)
         d_c *= f
 
     def attention(self, step: AttentionStep, query: Tensor, context: Tensor) -> None:
@@ -138,33 +146,11 @@ class StepOps:
         d_z.copy_((d_out + apply_dropout(d_fed, keep_mask, scale)) * (1 - out * out))
 
 
-class InplaceStepOps(StepOps):
-    """The operations with fewer passes over memory, for one dtype: gates are activated in place.
-
-    The backward pass reads the activated gates, and each of its lines is one operation of PyTorch.
-    """
-
-    def lstm_gates(self, step: LSTMStep, h: Tensor, above: Tensor) -> None:
-        """See `StepOps`; afterwards `pre` holds the activated gates."""
-        pre, c, after, keep_mask, scale = step
-        in_and_forget, g, o = pre.tensor_split([pre.shape[1] // 2, pre.shape[1] // 4 * 3], 1)
-        i, f = in_and_forget.sigmoid_().chunk(2, 1)
-        torch.mul(i, g.tanh_(), out=after).addcmul_(f, c)
-        torch.mul(o.sigmoid_(), after.tanh(), out=h)
-        if above is not h:
-            above.copy_(apply_dropout(h, keep_mask, scale))
-
-    def lstm_gates_backward(self, step: LSTMStep, d_above: Tensor, d_h: Tensor, d_c: Tensor, d_pre: Tensor) -> None:
-        """See `StepOps`; `pre` holds the activated gates."""
-        pre, c, after, keep_mask, scale = step
-        (i, f, g, o), (d_i, d_f, d_g, d_o) = pre.chunk(4, 1), d_pre.chunk(4, 1)
-        tanh_c, grad = after.tanh(), apply_dropout(d_above, keep_mask, scale) + d_h
-        sigmoid_backward(grad * tanh_c, o, grad_input=d_o)
-        d_c += tanh_backward(grad.mul_(o), tanh_c, grad_input=grad)
-        sigmoid_backward(d_c * g, i, grad_input=d_i)
-        sigmoid_backward(d_c * c, f, grad_input=d_f)
-        tanh_backward(d_c * i, g, grad_input=d_g)
-        d_c *= f
+def _activate_gates_(pre: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Activate gates (B, 4H) in place, and return i, f, g, o."""
+    in_and_forget, g, o = pre.tensor_split([pre.shape[1] // 2, pre.shape[1] // 4 * 3], 1)
+    i, f = in_and_forget.sigmoid_().chunk(2, 1)
+    return i, f, g.tanh_(), o.sigmoid_()
 
 
 def _offset_from_center(center: Tensor, source_length: int) -> Tensor:
@@ -186,8 +172,7 @@ def select_step_ops(x: Tensor, source_length: int) -> StepOps:
     """Return Triton kernels on a GPU for fp32 and half precision and sources of limited length, else PyTorch."""
     if x.is_cuda and x.dtype != torch.float64 and 0 < source_length <= MAX_SOURCE_LENGTH:
         return load_triton_step_ops(x.dtype, x.device)
-    is_plain_cpu = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    return InplaceStepOps() if is_plain_cpu else StepOps()
+    return StepOps()
 
 
 @cache
