@@ -14,7 +14,7 @@ import torch
 
 from regard.console import log_message
 from regard.fast import accelerate
-from regard.fast.decoding import int8_model
+from regard.fast.decoding import int8
 from regard.fast.decoding.device import search as device_search
 from regard.fast.decoding.device.ops import TORCH_OPS
 from regard.fast.decoding.search_trace import SearchRequest
@@ -143,7 +143,7 @@ def _check_search(device: torch.device) -> str:
 
 
 def _check_int8(_: torch.device) -> str:
-    obstacle = int8_model.find_int8_obstacle(_build_tiny("vaswani2017-base", torch.device("cpu")).eval())
+    obstacle = int8.find_int8_obstacle(_build_tiny("vaswani2017-base", torch.device("cpu")).eval())
     if obstacle is None:
         return "int8 kernels"
     log_message(obstacle)

@@ -32,9 +32,15 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from regard.fast import selftest
-from regard.fast.decoding import int8_model
-from regard.fast.decoding.int8_model import Int8Transformer, find_int8_obstacle, load_int8_kernels
-from regard.fast.decoding.int8_weights import Int8Linear, check_int8_gemm, load_kernels
+from regard.fast.decoding import int8
+from regard.fast.decoding.int8 import (
+    Int8Linear,
+    Int8Transformer,
+    check_int8_gemm,
+    find_int8_obstacle,
+    load_int8_kernels,
+    load_kernels,
+)
 from regard.fast.decoding.kv_cache import MAX_SHARED_BEAM, MIN_FREE_POSITIONS
 from regard.fast.kernels.build import KernelUnavailableError
 from regard.models import Seq2Seq, build
@@ -100,7 +106,7 @@ def round_to_int8(x: Tensor) -> Tensor:
 
 def make_int8(model: Seq2Seq) -> Any:
     """Return the model with int8 kernels; a search accepts it as a model."""
-    return int8_model.quantize_model(model)
+    return int8.quantize_model(model)
 
 
 def run_reference(model: Seq2Seq, run: Callable[[Any], Hypotheses]) -> Hypotheses:
@@ -382,11 +388,11 @@ def test_greedy_search_in_c_outgrows_its_first_buffers() -> None:
     fast, sources = make_int8(make_model(3)), make_sources(2, 30, 7)
     options: dict[str, Any] = {
         "beam": 1,
-        "min_length": 2 * int8_model.GREEDY_CHUNK + 1,
-        "max_length": 3 * int8_model.GREEDY_CHUNK + 2,
+        "min_length": 2 * int8.GREEDY_CHUNK + 1,
+        "max_length": 3 * int8.GREEDY_CHUNK + 2,
     }
     found = search(fast, *sources, **options)
-    assert max(len(some[0].tokens) for some in found) > 2 * int8_model.GREEDY_CHUNK
+    assert max(len(some[0].tokens) for some in found) > 2 * int8.GREEDY_CHUNK
     assert_same_hypotheses(reference_search(fast, *sources, **options), found)
 
 

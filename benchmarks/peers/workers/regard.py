@@ -17,7 +17,7 @@ import torch
 from benchmarks.peers.workers.worker_protocol import Run, answer_requests, make_update_run
 from benchmarks.peers.workloads import DROPOUT, LENGTH, PAIRS, SENTENCES, TOKENS, ModelSizes, Workload
 from regard.fast import accelerate
-from regard.fast.decoding.int8_model import find_int8_obstacle, quantize_model
+from regard.fast.decoding.int8 import find_int8_obstacle, quantize_model
 from regard.fast.kernels.fp16 import use_fp16_gemm
 from regard.models import Seq2Seq, build
 from regard.nn import LSTMCell, Recurrent

@@ -25,7 +25,7 @@ from regard.console import log_message
 from regard.data.dataset import Indices
 from regard.data.loader import split_by_tokens
 from regard.errors import UserError
-from regard.fast.decoding import int8_model
+from regard.fast.decoding import int8
 from regard.fast.eligibility import fast_paths_enabled
 from regard.search import Hypothesis, sample, search, search_restricted
 from regard.search.ensemble import SearchModel
@@ -72,7 +72,7 @@ def _find_ctranslate2_export(engine: str, precision: str | None, run: LoadedRun)
         return run.find_export(CTRANSLATE2, precision) or exports.export_ctranslate2(run, precision or FP32, reuse=True)
     if engine != AUTO or not _may_have_export(run) or not exports.is_installed("ctranslate2"):
         return None
-    has_int8_kernels = precision == INT8 and int8_model.find_int8_obstacle(run.model) is None
+    has_int8_kernels = precision == INT8 and int8.find_int8_obstacle(run.model) is None
     return None if has_int8_kernels else run.find_export(CTRANSLATE2, precision)
 
 
@@ -85,10 +85,10 @@ def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[S
     """Return the model that decodes, which has the interface of `Seq2Seq`, and the reason."""
     if engine == TORCH and precision == INT8:
         exports.check_on_cpu(run, f"{TORCH} in {INT8}")
-        if (why := int8_model.find_int8_obstacle(run.model)) is not None:
+        if (why := int8.find_int8_obstacle(run.model)) is not None:
             folder, command = run.run.folder, f"regard export {run.run.folder} --precision {INT8}"
             raise UserError(f"{TORCH} does not decode {folder} in {INT8}: {why}; instead run: {command}")
-        return int8_model.quantize_model(run.model), "int8 kernels, as requested"
+        return int8.quantize_model(run.model), "int8 kernels, as requested"
     if engine == ONNX:
         export = run.find_export(ONNX, precision) or exports.export_onnx(run, precision or FP32, reuse=True)
         return _load_onnx_model(run, export), "ONNX Runtime, as requested"
@@ -104,9 +104,9 @@ def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[S
 
 def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
     """Return the int8 kernels if int8 is requested and they run, else a usable ONNX export, else PyTorch."""
-    folder, unsupported = run.run.folder, int8_model.find_int8_obstacle(run.model) if precision == INT8 else ""
+    folder, unsupported = run.run.folder, int8.find_int8_obstacle(run.model) if precision == INT8 else ""
     if unsupported is None:
-        return int8_model.quantize_model(run.model), _log_choice(f"decoding {folder} in {INT8}")
+        return int8.quantize_model(run.model), _log_choice(f"decoding {folder} in {INT8}")
     export = run.find_export(ONNX, precision)
     if export is None and precision is not None:
         without = f" (no int8 kernels: {unsupported})" if unsupported else ""

@@ -81,7 +81,7 @@ typedef struct { /* output of some steps */
   float *logits; /* (rows, out_features), buffer */
 } StepOutput;
 
-/* Return the rows of W per panel, which `int8_weights.py: WeightArena` packs. */
+/* Return the rows of W per panel, which `int8.py: WeightArena` packs. */
 long int8_panel_width(void);
 
 /* Return the bytes of the panels of x (rows, in_features). */
