@@ -40,7 +40,7 @@ from regard.fast.decoding.device import ops as decoding_ops
 from regard.fast.decoding.device import search as device_beam_search
 from regard.fast.decoding.device.ops import LSTMWeights, RowGather, SourceMemory, TokenEmbedding, TopK
 from regard.fast.decoding.device.search import DeviceSearcher
-from regard.fast.decoding.device.state import BeamState, allocate_state, reset_state, upload_request
+from regard.fast.decoding.device.state import BeamState, WorkspaceSize
 from regard.fast.decoding.search_trace import CHUNK_STEPS, SearchRequest
 from regard.fast.diagnosis import diagnose_parts
 from regard.fast.training import linear_cross_entropy
@@ -923,10 +923,10 @@ def test_search_without_memory_falls_back_once(
 
 def make_beam_state(A: int, W: int, taken: int, fill: Any) -> BeamState:
     """Return the state of a search after `taken` steps: some hypotheses have ended, some sentences are done."""
-    state = allocate_state(StaticBuffers(), torch.empty(0, device="cuda"), A, W, 8, False)
+    state = BeamState(StaticBuffers(), torch.empty(0, device="cuda"), WorkspaceSize(A, W, 8, 0), False)
     limits, penalties = [5 + row % 20 for row in range(A)], [1 + n / 7 for n in range(40)]
-    upload_request(state, SearchRequest(W, min(2, W), 3, limits, penalties, False, [8] * A))
-    reset_state(state)
+    state.upload_request(SearchRequest(W, min(2, W), 3, limits, penalties, False, [8] * A))
+    state.reset()
     state.steps_done.fill_(taken)
     state.log_probs.copy_(-5 * fill(A, W).abs().sort(1).values)
     state.num_ended.copy_(torch.arange(A) % 2 * (W > 1))

@@ -23,7 +23,7 @@ from regard.fast.cuda_graphs.cache import GraphReplayer
 from regard.fast.cuda_graphs.pool import StaticBuffers
 from regard.fast.decoding.device.luong import LuongWeights, is_supported_luong
 from regard.fast.decoding.device.ops import TORCH_OPS, DecodingOps
-from regard.fast.decoding.device.state import WorkspaceSize, allocate_state, move_sentences, reset_state, upload_request
+from regard.fast.decoding.device.state import BeamState, WorkspaceSize
 from regard.fast.decoding.device.transformer import TransformerWeights, is_supported_transformer
 from regard.fast.decoding.search_trace import (
     CHUNK_STEPS,
@@ -154,17 +154,17 @@ class SearchWorkspace:
     ) -> None:
         self.weights, self.size, self.ops = weights, size, ops
         self.replay = GraphReplayer(buffers.pool, MAX_GRAPHS_PER_WORKSPACE)
-        self.state = allocate_state(buffers, weights.output, size.sentences, size.width, size.source, attention)
+        self.state = BeamState(buffers, weights.output, size, attention)
         self.decoder_step = weights.make_step(size, buffers)
         self.host_copy = AsyncHostCopy(self.state.trace)
 
     def start(self, source: Tensor, lengths: Tensor, count: int, request: SearchRequest) -> None:
         """Upload the request and compute the states before the first token."""
-        upload_request(self.state, request)
+        self.state.upload_request(request)
 
         def play(name: Hashable, work: Callable[[], None]) -> None:
             def reset_and_start() -> None:
-                reset_state(self.state)
+                self.state.reset()
                 work()
 
             self.replay(name, reset_and_start)
@@ -265,7 +265,7 @@ class DeviceSearcher:
         moved_ids = torch.from_numpy(moved).to(workspace.state.rows.device)
         states, state = workspace.decoder_step.copy_states(moved_ids, steps_done), workspace.state
         target = self._workspace(new_size, request.attention)
-        move_sentences(target.state, state, moved_ids)
+        target.state.copy_sentences(state, moved_ids)
         target.decoder_step.restore_states(states)
         return target, sentence_ids[moved]
 

@@ -21,100 +21,6 @@ from regard.special_tokens import BOS
 OPTIONS_OFFSET = 2 * (MAX_TARGET_LENGTH + 1)  # options come after the length divisors
 
 
-class BeamState(NamedTuple):
-    """Tensors of the search."""
-
-    request_buffer: Tensor  # int32; the next three in one buffer, so that one copy uploads them
-    length_divisors: Tensor  # (MAX_TARGET_LENGTH + 1,), fp64
-    options: Tensor  # (2,), min_length and n_best
-    max_lengths: Tensor  # (A,), 0 for unused rows
-    steps_done: Tensor  # (1,), steps before this chunk
-    log_probs: Tensor  # (A, W), of open hypotheses, else −inf
-    tokens: Tensor  # (A, W), the newest
-    rows: Tensor  # (A, W), the row, of all R, that each one extends
-    num_ended: Tensor  # (A,), hypotheses that have ended
-    scores: Tensor  # (A, W), scores of ended hypotheses, −inf behind; fp64 as on the host
-    done: Tensor  # (A,), the last step of a sentence, 0 while it is open
-    trace: Tensor  # (CHUNK_STEPS·3·A·W + A,): log-probabilities, parents, tokens of each step; then `done`
-    attention: Tensor | None  # (CHUNK_STEPS, R, S), attention of each step if requested
-
-    def step(self, number: int) -> Tensor:
-        """Return how many steps came before step `number` of this chunk, (1,)."""
-        return self.steps_done.long() + number
-
-    @property
-    def steps(self) -> Tensor:
-        """View the trace as (CHUNK_STEPS, 3, A, W): log-probability bits, parents (within a sentence) and tokens."""
-        return self.trace[: -len(self.done)].view(CHUNK_STEPS, 3, *self.tokens.shape)
-
-
-def allocate_state(
-    buffers: StaticBuffers, like: Tensor, sentences: int, width: int, source: int, attention: bool
-) -> BeamState:
-    """Allocate the state of a search of this size, on the device of `like`."""
-
-    take = StateAllocator(buffers, like)
-    A, W = sentences, width
-    buffer = take("request_buffer", torch.int32, OPTIONS_OFFSET + 2 + A)
-    return BeamState(
-        buffer,
-        buffer[:OPTIONS_OFFSET].view(torch.float64),
-        buffer[OPTIONS_OFFSET : OPTIONS_OFFSET + 2],
-        buffer[OPTIONS_OFFSET + 2 :],
-        take("steps_done", torch.int32, 1),
-        take("log_probs", torch.float32, A, W),
-        take("tokens", torch.int64, A, W),
-        take("rows", torch.int64, A, W),
-        take("num_ended", torch.int32, A),
-        take("scores", torch.float64, A, W),
-        take("done", torch.int32, A),
-        take("trace", torch.int32, CHUNK_STEPS * 3 * A * W + A),
-        take("attention", torch.float32, CHUNK_STEPS, A * W, source) if attention else None,
-    )
-
-
-def upload_request(state: BeamState, request: SearchRequest) -> None:
-    """Copy the options of a search to the device."""
-    buffer = np.zeros(state.request_buffer.shape, np.int32)
-    buffer[:OPTIONS_OFFSET].view(np.float64)[: len(request.length_divisors)] = request.length_divisors
-    buffer[OPTIONS_OFFSET : OPTIONS_OFFSET + 2] = request.min_length, request.n_best
-    buffer[OPTIONS_OFFSET + 2 :][: len(request.max_lengths)] = request.max_lengths
-    state.request_buffer.copy_(torch.from_numpy(buffer))
-
-
-def reset_state(state: BeamState) -> None:
-    """Initialize the state: one open hypothesis without tokens per sentence."""
-    A, W = state.tokens.shape
-    state.steps_done.zero_()
-    state.log_probs.fill_(-torch.inf)[:, 0].zero_()
-    state.tokens.fill_(BOS)
-    state.rows.copy_(torch.arange(A * W, device=state.rows.device).view(A, W))
-    state.num_ended.zero_()
-    state.scores.fill_(-torch.inf)
-    state.done.copy_(state.max_lengths == 0)
-
-
-def move_sentences(state: BeamState, before: BeamState, sentence_ids: Tensor) -> None:
-    """Copy the sentences with these ids from another state; the two may share memory."""
-    A, W = state.tokens.shape
-    count = len(sentence_ids)
-    moved_tensors = [tensor.index_select(0, sentence_ids) for tensor in _per_sentence_tensors(before)]
-    parents = before.rows.index_select(0, sentence_ids) % W
-    state.request_buffer[: OPTIONS_OFFSET + 2].copy_(before.request_buffer[: OPTIONS_OFFSET + 2])
-    for target, tensor in zip(_per_sentence_tensors(state), moved_tensors, strict=True):
-        target[:count].copy_(tensor)
-    first = W * torch.arange(A, device=state.rows.device)[:, None]
-    state.rows.copy_(first.expand(A, W))
-    state.rows[:count] += parents
-    state.max_lengths[count:] = 0
-    state.done[count:] = 1
-    state.log_probs[count:] = -torch.inf
-
-
-def _per_sentence_tensors(state: BeamState) -> list[Tensor]:
-    return [state.max_lengths, state.log_probs, state.tokens, state.num_ended, state.scores, state.done]
-
-
 # Runs work by key; work at fixed addresses may be captured and replayed.
 ReplayFunction = Callable[[Hashable, Callable[[], None]], None]
 
@@ -144,6 +50,76 @@ class StateAllocator:
         size = torch.Size(shape).numel()
         most = 1 << max(0, size - 1).bit_length()  # so that slightly larger searches share the memory
         return self.buffers.allocate(("state", role), (most,), self.like.new_empty(0, dtype=dtype))[:size].view(shape)
+
+
+class BeamState:
+    """Tensors of the search, on the device of `like`."""
+
+    def __init__(self, buffers: StaticBuffers, like: Tensor, size: WorkspaceSize, has_attention: bool) -> None:
+        take, A, W = StateAllocator(buffers, like), size.sentences, size.width
+        # int32, the next three in one buffer, so that one copy uploads them
+        self.request_buffer = take("request_buffer", torch.int32, OPTIONS_OFFSET + 2 + A)
+        self.length_divisors = self.request_buffer[:OPTIONS_OFFSET].view(torch.float64)  # (MAX_TARGET_LENGTH + 1,)
+        self.options = self.request_buffer[OPTIONS_OFFSET : OPTIONS_OFFSET + 2]  # (2,), min_length and n_best
+        self.max_lengths = self.request_buffer[OPTIONS_OFFSET + 2 :]  # (A,), 0 for unused rows
+        self.steps_done = take("steps_done", torch.int32, 1)  # steps before this chunk
+        self.log_probs = take("log_probs", torch.float32, A, W)  # of open hypotheses, else −inf
+        self.tokens = take("tokens", torch.int64, A, W)  # the newest
+        self.rows = take("rows", torch.int64, A, W)  # the row, of all A·W, that each one extends
+        self.num_ended = take("num_ended", torch.int32, A)  # hypotheses that have ended
+        # scores of ended hypotheses, −inf behind; fp64 as on the host
+        self.scores = take("scores", torch.float64, A, W)
+        self.done = take("done", torch.int32, A)  # the last step of a sentence, 0 while it is open
+        # log-probabilities, parents and tokens of each step; then `done`
+        self.trace = take("trace", torch.int32, CHUNK_STEPS * 3 * A * W + A)
+        # (CHUNK_STEPS, A·W, S), attention of each step if requested
+        attention_shape = CHUNK_STEPS, size.rows, size.source
+        self.attention = take("attention", torch.float32, *attention_shape) if has_attention else None
+
+    def step(self, number: int) -> Tensor:
+        """Return how many steps came before step `number` of this chunk, (1,)."""
+        return self.steps_done.long() + number
+
+    @property
+    def steps(self) -> Tensor:
+        """View the trace as (CHUNK_STEPS, 3, A, W): log-probability bits, parents (within a sentence) and tokens."""
+        return self.trace[: -len(self.done)].view(CHUNK_STEPS, 3, *self.tokens.shape)
+
+    def upload_request(self, request: SearchRequest) -> None:
+        """Copy the options of a search to the device."""
+        buffer = np.zeros(self.request_buffer.shape, np.int32)
+        buffer[:OPTIONS_OFFSET].view(np.float64)[: len(request.length_divisors)] = request.length_divisors
+        buffer[OPTIONS_OFFSET : OPTIONS_OFFSET + 2] = request.min_length, request.n_best
+        buffer[OPTIONS_OFFSET + 2 :][: len(request.max_lengths)] = request.max_lengths
+        self.request_buffer.copy_(torch.from_numpy(buffer))
+
+    def reset(self) -> None:
+        """Initialize the state: one open hypothesis without tokens per sentence."""
+        A, W = self.tokens.shape
+        self.steps_done.zero_()
+        self.log_probs.fill_(-torch.inf)[:, 0].zero_()
+        self.tokens.fill_(BOS)
+        self.rows.copy_(torch.arange(A * W, device=self.rows.device).view(A, W))
+        self.num_ended.zero_()
+        self.scores.fill_(-torch.inf)
+        self.done.copy_(self.max_lengths == 0)
+
+    def copy_sentences(self, before: BeamState, sentence_ids: Tensor) -> None:
+        """Copy the sentences with these ids from another state; the two may share memory."""
+        A, W = self.tokens.shape
+        count = len(sentence_ids)
+        names = "max_lengths", "log_probs", "tokens", "num_ended", "scores", "done"
+        tensors = {name: getattr(before, name).index_select(0, sentence_ids) for name in names}
+        parents = before.rows.index_select(0, sentence_ids) % W
+        self.request_buffer[: OPTIONS_OFFSET + 2].copy_(before.request_buffer[: OPTIONS_OFFSET + 2])
+        for name, tensor in tensors.items():
+            getattr(self, name)[:count].copy_(tensor)
+        first = W * torch.arange(A, device=self.rows.device)[:, None]
+        self.rows.copy_(first.expand(A, W))
+        self.rows[:count] += parents
+        self.max_lengths[count:] = 0
+        self.done[count:] = 1
+        self.log_probs[count:] = -torch.inf
 
 
 def copy_into(target: Tensor, tensor: Tensor) -> None:
