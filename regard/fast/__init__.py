@@ -51,12 +51,14 @@ def accelerate(model: M) -> M:
             module.unroll = DECODER_LOOPS[type(module)]  # type: ignore[assignment]
     if isinstance(model, Seq2Seq):
         acceleration = model.acceleration = Acceleration(make_decoder=make_cached_decoder)
-        if packed_loss.is_supported(model):
+        obstacle = packed_loss.find_obstacle(model)
+        if obstacle is None:
             acceleration.loss_sum = packed_loss.PackedLoss()
         elif linear_cross_entropy.is_supported(model):
             is_transformer = isinstance(model.decoder, TransformerDecoder)
-            padding_reason = packed_loss.find_obstacle(model) if is_transformer else None
-            acceleration.loss_sum = linear_cross_entropy.ChunkedLoss(padding_reason)
+            acceleration.loss_sum = linear_cross_entropy.ChunkedLoss(
+                padding_reason=obstacle if is_transformer else None
+            )
         if device_beam_search.is_supported(model):
             acceleration.search = device_beam_search.DeviceBeamSearch()
     return model

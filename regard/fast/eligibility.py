@@ -84,28 +84,24 @@ class HookMonitor:
     """Repeated `has_hooks_or_overrides` for the same modules: the dictionaries to check are looked up once."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
-        self.parts = modules
+        self.modules = modules
         hook_attributes = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-        self.hooks = [getattr(module, cls) for module in modules for cls in hook_attributes]
-        self.attributes = [vars(module) for module in modules]  # a method set on the instance would be the last entry
-        self.sizes, self.names = (
-            ([], []) if has_hooks_or_overrides(*modules) else (list(map(len, self.attributes)), self._last_names())
-        )
-        self.classes = [(vars(base), name) for cls in set(map(type, modules)) for base, name in list_class_methods(cls)]
-        self.functions = self._class_functions()
+        self.hooks = [getattr(module, name) for module in modules for name in hook_attributes]
+        self.attributes = [vars(module) for module in modules]
+        self.methods = [(vars(base), name) for cls in set(map(type, modules)) for base, name in list_class_methods(cls)]
+        self.unmodified = None if has_hooks_or_overrides(*modules) else self._take_snapshot()
 
     def has_hooks_or_overrides(self) -> bool:
         """Return whether a module has hooks, its own methods, or a patched class."""
         has_global_hook: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
-        is_unchanged = list(map(len, self.attributes)) == self.sizes and self._last_names() == self.names
-        is_unchanged = is_unchanged and self._class_functions() == self.functions and not any(self.hooks)
-        return has_global_hook or (not is_unchanged and has_hooks_or_overrides(*self.parts))
+        is_unmodified = not any(self.hooks) and self._take_snapshot() == self.unmodified
+        return has_global_hook or (not is_unmodified and has_hooks_or_overrides(*self.modules))
 
-    def _last_names(self) -> list[str]:
-        return list(map(next, map(reversed, self.attributes)))
-
-    def _class_functions(self) -> list[object]:
-        return [attributes.get(name) for attributes, name in self.classes]
+    def _take_snapshot(self) -> tuple[list[Any], ...]:
+        """Return number and last name of each module's attributes, where a new method would be, and class functions."""
+        last_names = list(map(next, map(reversed, self.attributes)))
+        functions = [attributes.get(name) for attributes, name in self.methods]
+        return list(map(len, self.attributes)), last_names, functions
 
 
 @cache

@@ -273,7 +273,8 @@ def test_gpu_kernels_implement_every_step_of_the_loop() -> None:
     text = (Path(step_ops.__file__).parents[1] / "kernels" / "triton" / "rnn.py").read_text(encoding="utf-8")
     [kernels] = [one for one in ast.parse(text).body if isinstance(one, ast.ClassDef) and one.name == "TritonStepOps"]
     implemented = {one.name for one in kernels.body if isinstance(one, ast.FunctionDef)}
-    assert {name for name in vars(step_ops.StepOps) if not name.startswith("_")} <= implemented
+    product = {"attention_weighted_sum"}  # one product of PyTorch, which needs no kernel
+    assert {name for name in vars(step_ops.StepOps) if not name.startswith("_")} - product <= implemented
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -34,7 +34,7 @@ from regard.special_tokens import PAD
 
 def is_supported_transformer(model: Seq2Seq) -> bool:
     """Return whether this is an unmodified Transformer with one number of heads, without a bias of its output."""
-    if not packed_loss.is_supported(model):
+    if packed_loss.find_obstacle(model) is not None:
         return False
     decoder = model.decoder
     assert isinstance(decoder, TransformerDecoder)

@@ -338,10 +338,6 @@ class TritonStepOps(StepOps):
         steps = [one.stride(0) for one in (d_center, center, u, d_u)]
         center_bwd[grid](d_center, center, lengths, u, v, d_u, *steps, SIZE=size, BLOCK=block)
 
-    def attention_weighted_sum(self, weights: Tensor, x: Tensor) -> Tensor:
-        """See `StepOps`; one product of PyTorch."""
-        return torch.bmm(weights.transpose(1, 2), x)
-
     def attentional_tanh(self, z: Tensor, out: Tensor, fed: Tensor, keep_mask: Tensor | None, scale: float) -> None:
         """See `StepOps`."""
         _launch_elementwise(tanh_fwd, (z, out, fed, _as_uint8(keep_mask, z)), z, keep_mask, scale)

@@ -41,11 +41,6 @@ from regard.nn import MultiHeadAttention
 from regard.special_tokens import EOS
 
 
-def is_supported(model: Seq2Seq) -> bool:
-    """Return whether the packed loss supports this model."""
-    return find_obstacle(model) is None
-
-
 def find_obstacle(model: Seq2Seq) -> str | None:
     """Return why the packed loss does not support a model, or None.
 
@@ -95,7 +90,7 @@ class PackedLoss(KernelLoss):
         """Return the fingerprint of a supported model, else None; graphs of a changed model are dropped."""
         if self.fingerprint is None or not self.fingerprint.matches(model):
             replaced = [*model.encoder.modules(), *model.decoder.modules()]  # not called, or with other shapes
-            self.hook_monitor = HookMonitor(replaced) if is_supported(model) else None
+            self.hook_monitor = HookMonitor(replaced) if find_obstacle(model) is None else None
             self.fingerprint, self.graph_cache = ModelFingerprint(model), LossGraphCache()
         if type(model.criterion) is not CrossEntropy:
             return None
