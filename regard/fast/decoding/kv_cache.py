@@ -8,7 +8,7 @@ beam share one matrix product, as in cross-attention.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -47,7 +47,21 @@ class BeamKVCache:
 
     def ensure_free(self, size: int) -> BeamKVCache:
         """Return a cache with free positions after `size`: this one, unless it is full or has newer positions."""
-        return self if self.length == size < self.keys.shape[4] else _concat_caches([(self, size)], size)
+        return self if self.length == size < self.keys.shape[4] else self.resize(size, size)
+
+    def resize(self, size: int, num_kept: int) -> BeamKVCache:
+        """Return a cache of `num_kept` positions, with free ones behind.
+
+        The last of them are the last of the first `size` positions of this one; those before are padding, which is
+        masked.
+        """
+        count, num_free = min(size, num_kept), max(MIN_FREE_POSITIONS, num_kept // 2)
+
+        def lay_out(x: Tensor, dim: int) -> Tensor:
+            inner_dims = [0, 0] * (x.dim() - dim - 1)
+            return F.pad(x.narrow(dim, size - count, count), [*inner_dims, num_kept - count, num_free])
+
+        return BeamKVCache(lay_out(self.keys, 4), lay_out(self.values, 3), num_kept)
 
     def append(self, layer: int, position: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store the keys and values of a step (groups, heads, slots, d_k), and return all so far.
@@ -72,30 +86,6 @@ class BeamKVCache:
     def repeat(self, times: int) -> BeamKVCache:
         """Repeat every group."""
         return BeamKVCache(self.keys.repeat_interleave(times, 1), self.values.repeat_interleave(times, 1), self.length)
-
-
-def _concat_caches(caches: Sequence[tuple[BeamKVCache, int]], num_kept: int) -> BeamKVCache:
-    """Concatenate the groups of some caches, with free positions behind.
-
-    Of each cache the last `size` positions become the last of `num_kept` positions, after padding.
-    """
-    num_free = max(MIN_FREE_POSITIONS, num_kept // 2)
-    keys = _copy_last([(cache.keys, size) for cache, size in caches], 4, num_kept, num_kept + num_free)
-    values = _copy_last([(cache.values, size) for cache, size in caches], 3, num_kept, num_kept + num_free)
-    return BeamKVCache(keys, values, num_kept)
-
-
-def _copy_last(tensors: Sequence[tuple[Tensor, int]], dim: int, num_kept: int, capacity: int) -> Tensor:
-    """Concatenate tensors; of each the last entries along `dim` end at `num_kept`, zeros before them."""
-    shape, first = list(tensors[0][0].shape), 0
-    shape[1], shape[dim] = sum(tensor.shape[1] for tensor, _ in tensors), capacity
-    out = tensors[0][0].new_empty(shape)
-    for tensor, size in tensors:
-        own, both = out.narrow(1, first, tensor.shape[1]), min(size, num_kept)
-        own.narrow(dim, 0, num_kept - both).zero_()  # masked, but must not be NaN
-        own.narrow(dim, num_kept - both, both).copy_(tensor.narrow(dim, size - both, both))
-        first += tensor.shape[1]
-    return out
 
 
 MAX_SHARED_BEAM = 16  # larger beams have one group per row
@@ -221,12 +211,15 @@ class KVCachedDecoder:
             max(sizes) for sizes in zip(*((s.mask.shape[1], s.table.shape[1]) for s in both), strict=True)
         )
         num_free = [size - state.mask.shape[1] for state in both]
+        caches = [state.cache.resize(state.table.shape[1], num_kept) for state in both]
         pairs = list(zip(both, num_free, strict=True))
         return KVState(
             torch.cat([F.pad(state.keys, (0, pad)) for state, pad in pairs], 1),
             torch.cat([F.pad(state.values, (0, 0, 0, pad)) for state, pad in pairs], 1),
             torch.cat([F.pad(state.mask, (0, pad)) for state, pad in pairs]),
-            _concat_caches([(state.cache, state.table.shape[1]) for state in both], num_kept),
+            BeamKVCache(
+                torch.cat([one.keys for one in caches], 1), torch.cat([one.values for one in caches], 1), num_kept
+            ),
             torch.cat([F.pad(state.table, (num_kept - state.table.shape[1], 0), value=-1) for state in both]),
             torch.cat([torch.as_tensor(state.step).expand(len(state.table)) for state in both]),
         )
@@ -236,7 +229,7 @@ class KVCachedDecoder:
         keys, values, mask = state.keys[..., :source], state.values[..., :source, :], state.mask[:, :source]
         size, cache, table = state.table.shape[1], state.cache, state.table
         if target < size:
-            cache, table = _concat_caches([(cache, size)], target), table[:, size - target :]
+            cache, table = cache.resize(size, target), table[:, size - target :]
         return KVState(keys, values, mask, cache, table, state.step)
 
 
