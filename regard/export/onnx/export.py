@@ -149,7 +149,7 @@ def _write_graph(
         made = program.model_proto
         del made.graph.value_info[:]  # shapes that the exporter inferred, some of them wrongly
         if int8:
-            fold(made)  # weights that are computed in the graph would not be quantized
+            made = fold(made)  # weights that are computed in the graph would not be quantized
             untie_gemm_weights(made.graph)
         onnx.save(made, path)
         if int8:
@@ -220,8 +220,8 @@ def run_as_op(cell: nn.Module, x: Tensor, lengths: Tensor, initial: State | None
 
 def _to_onnx(x: Any, lengths: Any, weights: Any, kind: str) -> Any:
     """Translate the operation to ONNX, for the exporter."""
-    W, R, b, c = (_reorder_gates(weight, kind) for weight in weights)
     size = weights[1].shape[1]
+    W, R, b, c = (_reorder_gates(weight, kind, size) for weight in weights)
     inputs = (
         op.Transpose(x, perm=[1, 0, 2]),
         op.Unsqueeze(W, [0]),
@@ -239,7 +239,7 @@ def _to_onnx(x: Any, lengths: Any, weights: Any, kind: str) -> Any:
     return [outputs, *(op.Squeeze(part, [0]) for part in last)]
 
 
-def _reorder_gates(weight: Any, kind: str) -> Any:
+def _reorder_gates(weight: Any, kind: str, size: int) -> Any:
     """Reorder gates i, f, g, o to ONNX's order i, o, f, g, and r, z, n to z, r, n.
 
     ONNX's z keeps the old state, the paper's takes the new one: 1 − σ(z) = σ(−z).
@@ -247,7 +247,8 @@ def _reorder_gates(weight: Any, kind: str) -> Any:
     if kind == "elman":
         return weight
     order = (0, 3, 1, 2) if kind == "lstm" else (1, 0, 2)
-    first, *others = op.Split(weight, num_outputs=len(order), axis=0)
+    # Not a Split, which has several outputs: the optimizer computes constants of nodes with one.
+    first, *others = (op.Slice(weight, [gate * size], [(gate + 1) * size], [0]) for gate in range(len(order)))
     gates = [first, op.Neg(others[0]), others[1]] if kind == "gru-paper" else [first, *others]
     return op.Concat(*(gates[number] for number in order), axis=0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,26 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnxscript import optimizer
 
 from regard.errors import UserError
 
-FOLDABLE_OPS = {"Cast", "Concat", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 
-
-def fold(onnx_model: Any) -> None:
-    """Compute constant subgraphs, such as transposed weights, which the exporter leaves in the graph."""
-    graph = onnx_model.graph
-    initializers = {weight.name: weight for weight in graph.initializer}
-    for node in list(graph.node):
-        if node.op_type not in FOLDABLE_OPS or any(name and name not in initializers for name in node.input):
-            continue
-        constants = {name: numpy_helper.to_array(initializers[name]) for name in node.input if name}
-        for name, value in zip(node.output, _evaluate_node(node, constants, onnx_model.opset_import), strict=True):
-            initializers[name] = numpy_helper.from_array(np.array(value, order="C"), name)
-            graph.initializer.append(initializers[name])
-        graph.node.remove(node)
-    _drop_unused_weights(graph)
+def fold(onnx_model: Any) -> Any:
+    """Return the model with constant subgraphs computed, such as transposed weights, which the exporter leaves."""
+    no_limit = sys.maxsize
+    return optimizer.optimize(
+        onnx_model, onnx_shape_inference=False, input_size_limit=no_limit, output_size_limit=no_limit
+    )
 
 
 def untie_gemm_weights(graph: Any) -> None:
@@ -45,17 +37,6 @@ def untie_gemm_weights(graph: Any) -> None:
             graph.initializer.append(initializers[name])
         node.input[1], transposed.i = name, 0
     _drop_unused_weights(graph)
-
-
-def _evaluate_node(node: Any, constants: dict[str, np.ndarray[Any, Any]], opsets: Any) -> list[np.ndarray[Any, Any]]:
-    """Return the outputs of one node."""
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in constants.items()
-    ]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
-    alone = helper.make_model(helper.make_graph([node], "node", inputs, outputs), opset_imports=opsets)
-    return list(ReferenceEvaluator(alone).run(None, constants))
 
 
 def _drop_unused_weights(graph: Any) -> None:
@@ -82,9 +63,8 @@ class OutputRows(NamedTuple):
 
 def open_output_layer(path: Path) -> tuple[bytes, dict[str, OutputRows]]:
     """Return the graph with the output layer as inputs, and the weights for these inputs by name."""
-    onnx_model = onnx.load(path)
+    onnx_model = fold(onnx.load(path))
     graph = onnx_model.graph
-    fold(onnx_model)
     initializers = {weight.name: weight for weight in graph.initializer}
     output_rows = {}
     *following, product = _nodes_after_matmul(graph)
