@@ -185,29 +185,6 @@ def compute_validation_interval(settings: TrainingSettings, validation_seconds: 
     return min(interval, _MAX_SECONDS_BEFORE_SAMPLES / total) if is_first else interval
 
 
-_LONG_SECONDS = 3600.0  # of training on a CPU, for the advice to limit it
-
-
-def format_estimate(
-    seconds: float, memory_mb: float, last_step: int | None, settings: TrainingSettings, is_cpu: bool
-) -> str:
-    """Return as text how long training takes with `seconds` for an update, and how much memory."""
-    memory = "" if math.isnan(memory_mb) else f" and {memory_mb:,.0f} MB"
-    text = f"an update takes about {seconds:.2g} s{memory}"
-    limit = "" if settings.patience is None else "at most "
-    if settings.minutes is not None:
-        return f"{text}: about {60 * settings.minutes / max(1e-9, seconds):,.0f} fit into {settings.minutes:g} min"
-    if last_step is None:
-        return text
-    text = f"{text}: {last_step:,} take {limit}{format_duration(last_step * seconds)}"
-    if not is_cpu or last_step * seconds < _LONG_SECONDS:
-        return text
-    return (
-        f"{text}. --minutes 30 (training.minutes=30) ends with the best model after this time; a smaller model "
-        "(model.size, model.layers) is faster"
-    )
-
-
 def format_duration(seconds: float) -> str:
     """Return a duration in words, rounded like an estimate."""
     minutes = round(seconds / 60)

@@ -32,6 +32,7 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
+from regard.training.cost import TrainingCost, format_estimate
 from regard.training.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
@@ -49,7 +50,6 @@ from regard.training.metrics import (
     Throughput,
     compute_validation_interval,
     format_duration,
-    format_estimate,
     format_metrics,
     format_update_metrics,
 )
@@ -226,6 +226,7 @@ class Trainer:
             "gradient_norm": norm,
             "tokens_per_second": round(self.throughput.compute_tokens_per_second(), 1),
             "epoch": epoch,
+            "seconds": round(state.seconds, 3),
             "memory_mb": round(measure_peak_memory_mb(self.device), 1),
             "skipped": state.skipped,
         }
@@ -308,7 +309,8 @@ class Trainer:
             return
         seconds = self.accumulator.time_update(self.dataset, self.sampler, self.clock)
         memory_mb = measure_peak_memory_mb(self.device) + 8e-6 * sum(map(Tensor.numel, self.accumulator.weights))
-        log_message(format_estimate(seconds, memory_mb, last, settings, self.device.type == "cpu"))
+        cost = TrainingCost(seconds, memory_mb)
+        log_message(format_estimate(cost, last, settings, self.device.type == "cpu"))
 
     def _warn_about_limits(self) -> None:
         """Warn if training.epochs ends before training.steps, or training before the end of the warm-up."""

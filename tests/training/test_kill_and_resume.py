@@ -106,7 +106,7 @@ def final_state(folder: Path) -> dict[str, Any]:
         "steps": run.list_steps(),
         "best": run.find_best_step(),
         "metrics": [
-            {name: value for name, value in row.items() if name not in ("tokens_per_second", "memory_mb")}
+            {name: value for name, value in row.items() if name not in ("tokens_per_second", "memory_mb", "seconds")}
             for row in run.read_metrics()
         ],
     }

@@ -20,7 +20,7 @@ from regard.runs.run import is_finished
 from regard.tasks.base import Validation
 from regard.training import Trainer, trainer
 from regard.training.distributed import Interrupted
-from regard.training.metrics import format_estimate
+from regard.training.cost import TrainingCost, format_estimate
 from regard.training.optimizer import compute_learning_rate, compute_progress
 from regard.training.train import build_new_config
 
@@ -132,15 +132,15 @@ def test_linear_schedule_ends_with_steps_or_epochs() -> None:
 
 def test_estimate_names_time_memory_and_what_to_do() -> None:
     long = TrainingSettings(steps=10_000)
-    assert format_estimate(0.8, 610.4, 10_000, long, is_cpu=True).startswith(
+    assert format_estimate(TrainingCost(0.8, 610.4), 10_000, long, is_cpu=True).startswith(
         "an update takes about 0.8 s and 610 MB: 10,000 take at most about 2 h. --minutes 30 "
     )
-    assert "--minutes" not in format_estimate(0.8, 610.4, 10_000, long, is_cpu=False)
-    assert format_estimate(0.05, math.nan, 100, TrainingSettings(steps=100, patience=None), is_cpu=True) == (
+    assert "--minutes" not in format_estimate(TrainingCost(0.8, 610.4), 10_000, long, is_cpu=False)
+    assert format_estimate(TrainingCost(0.05, math.nan), 100, TrainingSettings(steps=100, patience=None), is_cpu=True) == (
         "an update takes about 0.05 s: 100 take less than a minute"
     )
     limited = TrainingSettings(steps=None, minutes=10.0)
-    assert format_estimate(0.5, 100.0, None, limited, is_cpu=True).endswith("about 1,200 fit into 10 min")
+    assert format_estimate(TrainingCost(0.5, 100.0), None, limited, is_cpu=True).endswith("about 1,200 fit into 10 min")
 
 
 def test_estimate_does_not_change_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

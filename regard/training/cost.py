@@ -1,0 +1,53 @@
+"""Cost model of training: time and memory from the seconds of an update, for the estimate before training starts.
+
+`benchmarks/hardware.py` uses the same model for the table of machines.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from regard.recipes.recipe import TrainingSettings
+from regard.training.metrics import format_duration
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """Seconds of an update and of a validation, and peak memory, NaN if it is unknown."""
+
+    seconds_per_update: float
+    memory_mb: float = math.nan
+    seconds_per_validation: float = 0.0
+
+    def estimate_seconds(self, updates: float, validations: float = 0.0) -> float:
+        """Return the duration of a training, without the preparation of its data."""
+        return updates * self.seconds_per_update + validations * self.seconds_per_validation
+
+    def scale(self, speed: float) -> TrainingCost:
+        """Return the cost on a machine that is `speed` times as fast."""
+        update, validation = self.seconds_per_update / speed, self.seconds_per_validation / speed
+        return replace(self, seconds_per_update=update, seconds_per_validation=validation)
+
+
+_LONG_SECONDS = 3600.0  # of training on a CPU, for the advice to limit it
+
+
+def format_estimate(cost: TrainingCost, last_step: int | None, settings: TrainingSettings, is_cpu: bool) -> str:
+    """Return as text how long training takes, and how much memory."""
+    memory = "" if math.isnan(cost.memory_mb) else f" and {cost.memory_mb:,.0f} MB"
+    text = f"an update takes about {cost.seconds_per_update:.2g} s{memory}"
+    limit = "" if settings.patience is None else "at most "
+    if settings.minutes is not None:
+        updates = 60 * settings.minutes / max(1e-9, cost.seconds_per_update)
+        return f"{text}: about {updates:,.0f} fit into {settings.minutes:g} min"
+    if last_step is None:
+        return text
+    seconds = cost.estimate_seconds(last_step)
+    text = f"{text}: {last_step:,} take {limit}{format_duration(seconds)}"
+    if not is_cpu or seconds < _LONG_SECONDS:
+        return text
+    return (
+        f"{text}. --minutes 30 (training.minutes=30) ends with the best model after this time; a smaller model "
+        "(model.size, model.layers) is faster"
+    )
