@@ -3,10 +3,10 @@
     REGARD_DATA=data python -m benchmarks.hardware measure 5000:600 50000:600 300000:60 --out figures.json
     python -m benchmarks.hardware page figures.json …
 
-`measure` trains the recipe `default` on so many pairs, for at most so many seconds after the preparation of the data. The
-pairs are drawn from `mixed-ende`, or synthetic without REGARD_DATA; the dev set is held out of them. A training that early
-stopping or the limit of updates ends gives the updates and the time to 95 % of its best score, others only the speed.
-`page` adds such figures to docs/results/hardware.json, and writes the table.
+`measure` trains the recipe `default` on so many pairs, for at most so many seconds after the preparation of the data.
+The pairs are drawn from `mixed-ende`, or synthetic without REGARD_DATA; the dev set is held out of them. A training
+that early stopping or the limit of updates ends gives the updates and the time to 95 % of its best score, others only
+the speed. `page` adds such figures to docs/results/hardware.json, and writes the table.
 """
 
 from __future__ import annotations
@@ -74,11 +74,13 @@ def summarize_metrics(rows: list[dict[str, Any]]) -> dict[str, Any]:
     dev = [row for row in rows if row["kind"] == "dev"]
     speeds = [row["tokens_per_second"] for row in logged[len(logged) // 2 :]]
     validated = {row["step"] for row in dev}
-    updates, validations = [], []
+    updates: list[float] = []
+    validations: list[float] = []
     for before, after in pairwise(logged):
         seconds = after["seconds"] - before["seconds"]
         has_validation = any(before["step"] <= step < after["step"] for step in validated)
         (validations if has_validation else updates).append(seconds)
+    updates = updates or [logged[-1]["seconds"] * LOG_EVERY / logged[-1]["step"]]
     seconds_per_update = statistics.median(updates[len(updates) // 2 :]) / LOG_EVERY
     extra = [max(0.0, seconds - LOG_EVERY * seconds_per_update) for seconds in validations]
     seconds_by_step = {row["step"]: row["seconds"] for row in logged}
@@ -151,7 +153,9 @@ def main() -> None:
     for argument in options.sizes:
         size, _, seconds = argument.partition(":")
         rows.append(measure(int(size), float(seconds), options))
-        options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")  # after each: the rest may be killed
+        options.out.write_text(
+            json.dumps(rows, indent=1) + "\n", encoding="utf-8"
+        )  # after each: the rest may be killed
 
 
 if __name__ == "__main__":

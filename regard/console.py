@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def log_detail(message: str) -> None:
 
 
 def is_terminal() -> bool:
-    """Return True if standard error is a terminal and this process is rank 0."""
-    return bool(_own_stderr().isatty()) and is_rank0()
+    """Return True if standard error is a terminal that can redraw lines and this process is rank 0."""
+    return bool(_own_stderr().isatty()) and not _make_console().is_dumb_terminal and is_rank0()
 
 
 def is_rank0() -> bool:
@@ -116,10 +117,10 @@ def is_rank0() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def make_progress_bar(threaded: bool = True) -> Progress:
+def make_progress_bar(threaded: bool = True, transient: bool = False) -> Progress:
     """Return a progress bar with speed and time left; it draws nothing if standard error is not a terminal.
 
-    With `threaded` false it is drawn only when `refresh` is called.
+    With `threaded` false it is drawn only when `refresh` is called. A `transient` bar disappears at its end.
     """
     return Progress(
         TextColumn("{task.description}"),
@@ -131,5 +132,13 @@ def make_progress_bar(threaded: bool = True) -> Progress:
         TextColumn("{task.fields[note]}"),
         console=_make_console(),
         auto_refresh=threaded,
+        transient=transient,
         disable=_VERBOSITY.quiet or not is_terminal(),
     )
+
+
+def draw_live(renderable: RenderableType) -> AbstractContextManager[object]:
+    """Draw a renderable below the log lines, anew four times a second; do nothing if standard error is no terminal."""
+    if _VERBOSITY.quiet or not is_terminal():
+        return nullcontext()
+    return Live(renderable, console=_make_console(), refresh_per_second=4)

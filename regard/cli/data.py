@@ -16,7 +16,7 @@ from regard.cli.back_translate import back_translate, distill
 from regard.cli.options import describe_options
 from regard.cli.stdio import restore_default_sigpipe, show_item_progress
 from regard.console import log_message, make_progress_bar
-from regard.data.languages import check_script_name
+from regard.data.languages import LanguageRequest, check_script_name
 from regard.data.readers import dispatch
 from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion
@@ -45,21 +45,21 @@ def inspect(
     from regard.corpus.statistics import CorpusStatistics
 
     restore_default_sigpipe()
-    first, pairs = _peek_corpus(data, source, target)
+    request = dispatch.make_language_request(data, source, target, allow_unnamed=False)
+    first, pairs = _peek_corpus(data, request)
     statistics = CorpusStatistics(make_default_filters(find_main_scripts(first)), samples, seed)
     for pair in show_item_progress(pairs, "inspecting"):
         statistics.add_pair(pair)
-    report = statistics.to_dict()
+    languages = request.chosen or dispatch.find_corpus_languages(data, source, target)
+    report = {"direction": languages, "incomplete": request.num_incomplete, **statistics.to_dict()}
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else _format_inspection(report))
 
 
-def _peek_corpus(
-    data: list[Path], source: str | None, target: str | None, allow_unnamed: bool = False
-) -> tuple[list[Pair], Iterator[Pair]]:
+def _peek_corpus(data: list[Path], request: LanguageRequest) -> tuple[list[Pair], Iterator[Pair]]:
     """Return the first pairs of a corpus, and an iterator over all of them; raise a UserError if there are none."""
     from regard.corpus.filters import peek_pairs
 
-    first, pairs = peek_pairs(dispatch.iterate_pairs(data, source, target, allow_unnamed=allow_unnamed))
+    first, pairs = peek_pairs(dispatch.iterate_pairs(data, request=request))
     if not first:
         raise dispatch.make_empty_corpus_error(data)
     return first, pairs
@@ -67,8 +67,10 @@ def _peek_corpus(
 
 def _format_inspection(report: dict[str, Any]) -> str:
     """Format the report as text."""
+    incomplete = f"; {report['incomplete']:,} units that lack one of the languages are left out"
     rows = [
-        ("pairs", f"{report['pairs']:,}"),
+        ("direction", " → ".join(report["direction"])),
+        ("pairs", f"{report['pairs']:,}{incomplete if report['incomplete'] else ''}"),
         ("duplicates", f"{report['duplicates']:,} pairs, {report['duplicate_sources']:,} repeated sources"),
     ]
     for side in ("source", "target"):
@@ -129,7 +131,7 @@ def clean(
     from regard.corpus.writers import STANDARD_OUTPUT, open_pair_writer
 
     restore_default_sigpipe()
-    first, pairs = _peek_corpus(data, source, target)
+    first, pairs = _peek_corpus(data, dispatch.make_language_request(data, source, target, allow_unnamed=False))
     detected = filters.find_main_scripts(first)
     scripts = _choose_script(source_script, detected[0]), _choose_script(target_script, detected[1])
     rules = filters.make_default_filters(
@@ -207,7 +209,7 @@ def convert(
     from regard.corpus.writers import open_pair_writer
 
     restore_default_sigpipe()
-    _, pairs = _peek_corpus(data, source, target, allow_unnamed=True)
+    _, pairs = _peek_corpus(data, dispatch.make_language_request(data, source, target))
     with open_pair_writer(out, overwrite, _find_languages(data, source, target, out)) as write:
         for pair in show_item_progress(pairs, "converting"):
             write(pair)

@@ -244,7 +244,7 @@ def _write_encoded_pairs(
     writers = {name: RaggedArrayWriter(folder, name, size) for name, size in sizes.items()}
     counts, left_out, longest, sentences = [], Counter({"empty": 0, "too long": 0}), 0, Counter[int]()
     remaining_links = repeat(None) if links is None else iter(links)
-    with make_progress_bar(threaded=False) as progress:  # because worker processes are forked meanwhile
+    with make_progress_bar(threaded=False, transient=True) as progress:  # because worker processes are forked meanwhile
         task = progress.add_task("preparing", total=sum(split.counts), note="")
         for corpus in list_corpora(data):
             counts.append(0)

@@ -199,7 +199,7 @@ def _fingerprint_corpora(training_corpora: Sequence[TrainingCorpus]) -> list[lis
 def _write_split(folder: Path, training_corpora: Sequence[TrainingCorpus], settings: DataSettings, seed: int) -> None:
     """Read the corpora and write the counts and the dev set, which is chosen from untagged corpora if there are any."""
     hashes: list[Hashes] = []
-    with make_progress_bar() as progress:
+    with make_progress_bar(transient=True) as progress:
         task = progress.add_task("reading", total=None, note="")
         for corpus in training_corpora:
             pairs = progress.track(iterate_pairs(corpus.paths, *settings.languages), task_id=task)

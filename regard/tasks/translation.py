@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional as F
 
-from regard.console import log_message
+from regard.console import is_rank0, log_message
+from regard.corpus.filters import FilterPipeline, find_main_scripts, make_default_filters, peek_pairs
 from regard.data.dataset import Indices, ParallelDataset, RaggedArray
 from regard.data.languages import are_different_languages, is_language_code, normalize_language_code
 from regard.data.loader import map_batches, map_batches_in_order
 from regard.data.prepare import PreparedCorpus, load_or_train_tokenizers, prepare_training_pairs
-from regard.data.readers.dispatch import find_corpus_languages, read_all_pairs
+from regard.data.readers.dispatch import find_corpus_languages, iterate_pairs, make_language_request, read_all_pairs
 from regard.data.readers.text import Link, Pair
 from regard.data.split import CorpusSplit, DataSettings, list_corpora, split_corpora
 from regard.errors import UserError, short_repr
@@ -142,10 +144,32 @@ def _make_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Tokenizers) -> 
     return write_best_head if aligned else None
 
 
-def _describe_translation_data(prepared: PreparedCorpus, num_dev_pairs: int, tokenizers: Tokenizers) -> str:
+_MAX_CHECKED_PAIRS = 100_000  # of each corpus, some seconds
+
+
+def _log_noise(data: DataSettings) -> None:
+    """Log what is left out of each corpus when it is read, and what `regard data clean` would remove."""
+    for corpus in list_corpora(data):
+        request = make_language_request(corpus.paths, *data.languages)
+        first, pairs = peek_pairs(iterate_pairs(corpus.paths, request=request))
+        pipeline = FilterPipeline(make_default_filters(find_main_scripts(first)))
+        num_removed = sum(not pipeline.accepts(pair) for pair in islice(pairs, _MAX_CHECKED_PAIRS))
+        names = " ".join(map(str, corpus.paths))
+        number = f"{'the first ' if pipeline.num_read == _MAX_CHECKED_PAIRS else ''}{pipeline.num_read:,} pairs"
+        if request.num_incomplete:
+            log_message(f"{names}: left out {request.num_incomplete:,} units that lack one of the languages")
+        if num_removed:
+            reasons = ", ".join(f"{count:,} {rule}" for rule, count in pipeline.num_rejected.items() if count)
+            log_message(f"{names}: regard data clean would remove {num_removed:,} of {number} ({reasons})")
+
+
+def _describe_translation_data(
+    data: DataSettings, prepared: PreparedCorpus, num_dev_pairs: int, tokenizers: Tokenizers
+) -> str:
+    direction = f"{data.source} → {data.target}, " if data.source and data.target else ""
     pairs = format_count(len(prepared.dataset), "pairs", format_left_out(prepared.left_out))
     source_size, target_size = tokenizers.vocab_sizes
-    return f"{pairs}, {num_dev_pairs:,} dev pairs, vocabularies {source_size:,} and {target_size:,}"
+    return f"{direction}{pairs}, {num_dev_pairs:,} dev pairs, vocabularies {source_size:,} and {target_size:,}"
 
 
 def _load_guided_alignments(config: RunConfig, data: DataSettings, found: CorpusSplit) -> list[frozenset[Link]] | None:
@@ -207,6 +231,8 @@ class TranslationTask(Task):
         counts = zip(list_corpora(data), split.counts, strict=True)
         num_pairs = sum(count for corpus, count in counts if not corpus.is_mixed)
         config = config if resume else config.resolve_auto_sizes(num_pairs)
+        if not resume and is_rank0():
+            _log_noise(data)
         settings: TextSettings = config.text
         links = _load_guided_alignments(config, data, split)
         if links is not None and settings.dropout:
@@ -239,7 +265,7 @@ class TranslationTask(Task):
             validator,
             tokenizers.vocab_sizes,
             partial(save_tokenizers, tokenizers, settings),
-            _describe_translation_data(prepared, len(split.dev), tokenizers),
+            _describe_translation_data(data, prepared, len(split.dev), tokenizers),
             _make_head_writer(run, split.dev, tokenizers) if config.model.get("align_layer") == "auto" else None,
             tokenizers.source,
         )

@@ -93,7 +93,7 @@ def _open_tensorboard(folder: Path, step: int) -> Any:
     return SummaryWriter(str(folder), purge_step=step + 1)
 
 
-_METRIC_LABELS = {  # in log lines
+METRIC_LABELS = {  # in log lines
     "bleu": "BLEU",
     "chrf": "chrF",
     "f1": "F1",
@@ -106,10 +106,13 @@ _METRIC_LABELS = {  # in log lines
 
 
 def format_metrics(metrics: Mapping[str, float]) -> str:
-    """Return validation metrics as text; values below 1 get more digits."""
-    return ", ".join(
-        f"{_METRIC_LABELS.get(name, name)} {value:.{2 if abs(value) >= 1 else 4}f}" for name, value in metrics.items()
-    )
+    """Return validation metrics as text."""
+    return ", ".join(f"{METRIC_LABELS.get(name, name)} {format_metric_value(value)}" for name, value in metrics.items())
+
+
+def format_metric_value(value: float) -> str:
+    """Return the value of a metric as text; values below 1 get more digits."""
+    return f"{value:.{2 if abs(value) >= 1 else 4}f}"
 
 
 def format_update_metrics(metrics: Mapping[str, float]) -> str:
@@ -165,7 +168,7 @@ class EtaEstimator:
         if last_step is None or step <= self.first_step:
             return ""
         seconds = (self.last_log_time - self.start_time) / (step - self.first_step) * max(0, last_step - step)
-        return f"  {'at most ' if is_limit else ''}{format_duration(seconds)} left"
+        return f"{'at most ' if is_limit else ''}{format_duration(seconds)} left"
 
 
 _VALIDATIONS = 12  # in training, with validate_every=null

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from regard.console import is_terminal, log_message, make_progress_bar
+from regard.console import draw_live, is_terminal, log_detail, log_message
 from regard.data.dataset import TrainingDataset
 from regard.data.loader import (
     STOP_SIGNALS,
@@ -44,6 +44,7 @@ from regard.training.distributed import (
     measure_peak_memory_mb,
     preserve_generators,
 )
+from regard.training.live_view import LiveView
 from regard.training.metrics import (
     EtaEstimator,
     MetricsWriter,
@@ -99,6 +100,7 @@ class Trainer:
         self.stop_signals = StopSignals()
         self.throughput = Throughput()
         self.eta = EtaEstimator(self.clock)
+        self.view = LiveView(settings.best == "loss")
         self.accumulator = GradientAccumulator(model_with_loss, settings, device, distributed)
         scaler, arithmetic = self.accumulator.scaler, describe_arithmetic(settings, device)
         self.checkpointer = Checkpointer(
@@ -122,34 +124,35 @@ class Trainer:
             report_worker_errors(),
             closing(self.load_update_batches()) as batches,  # forks workers, so it must come before threads start
             closing(self.metrics),
-            make_progress_bar() as progress,
+            draw_live(self.view),
         ):
             self._start()
-            total, completed = self._measure_bar()
-            name = "training, may stop early" if self.settings.patience else "training"
-            task = progress.add_task(name, total=total, completed=completed, note="")
             while not self.has_finished():
                 # 1. Update the weights.
                 step_metrics, stop_signal = self.train_step(self.read_batches(batches))
-                note = f"loss {step_metrics['loss']:.2f}, {step_metrics['tokens_per_second'] / 1000:.1f}k tokens/s"
-                progress.update(task, completed=self._measure_bar()[1], note=note)
-                # 2. Log, validate and save, as far as they are due.
+                # 2. Show, log, validate and save, as far as they are due.
+                self._update_view(step_metrics)
                 self.log_validate_and_save(step_metrics)
                 # 3. Stop on a signal.
                 if stop_signal:
                     self.save(interim=True)
+                    self.view.finish("stopped")
                     raise Interrupted(self.train_state.step, stop_signal)
             # 4. Last validation and checkpoint, and the average of checkpoints.
             if self.train_state.validated_step != self.train_state.step:
                 self.validate_and_record()
             self.save()
             self.try_checkpoint_average()
+            self.view.finish(f"finished after {format_duration(self.train_state.seconds)}")
         return self.train_state
 
     def _start(self) -> None:
         """Open the metrics, and repeat what an interruption has prevented: a validation, or `on_best`."""
         state = self.train_state
         self.metrics.open_after(state.step, state.validated_step)
+        if state.step:
+            for row in self.run.iterate_metrics():
+                self.view.add_row(row)
         self.start_time = self.clock() - state.seconds
         self.throughput.reset()
         self.eta.start(state.step)
@@ -261,12 +264,9 @@ class Trainer:
             self.metrics.write("train", step, **step_metrics)
             self.throughput.reset()
         if not is_terminal() and (is_log_step or self.eta.is_log_due()):
-            last = self.estimate_last_step()
-            remaining = self.eta.format_remaining_time(step, last, settings.patience is not None)
-            if settings.minutes is not None:
-                remaining = f"  {format_duration(60 * settings.minutes - self.train_state.seconds)} left"
+            last, remaining = self.estimate_last_step(), self._format_remaining_time()
             total = "" if last is None else f"/{last}"
-            log_message(f"step {step}{total}  {format_update_metrics(step_metrics)}{remaining}")
+            log_message(f"step {step}{total}  {format_update_metrics(step_metrics)}{remaining and '  '}{remaining}")
         if self.train_state.skipped_in_row:  # the run may be diverging: do not replace good checkpoints
             return
         if self._is_validation_due() or self.has_finished():
@@ -296,11 +296,24 @@ class Trainer:
         """Return the seconds so far; 0 on other ranks than 0, so that the sum over ranks is that of rank 0."""
         return self.clock() - self.start_time if self.distributed.is_rank0 else 0.0
 
-    def _measure_bar(self) -> tuple[int | None, int]:
-        """Return the total and the completed part of training, for the progress bar: seconds or updates."""
-        if self.settings.minutes is not None:
-            return round(60 * self.settings.minutes), round(self.train_state.seconds)
-        return self.estimate_last_step(), self.train_state.step
+    def _update_view(self, step_metrics: dict[str, float]) -> None:
+        """Show the loss of an update, the position in training and the time left."""
+        state, minutes, last = self.train_state, self.settings.minutes, self.estimate_last_step()
+        fraction = state.step / last if last else None
+        if minutes is not None:
+            fraction = max(fraction or 0.0, state.seconds / (60 * minutes))
+        total = "" if last is None else f" of {last:,}"
+        position = f"step {state.step:,}{total}, {step_metrics['tokens_per_second']:,.0f} tokens/s"
+        self.view.add_row({"kind": "train", "loss": step_metrics["loss"]})
+        self.view.show_update(position, self._format_remaining_time(), fraction)
+
+    def _format_remaining_time(self) -> str:
+        """Return the estimated time left as text, empty if it is unknown."""
+        minutes = self.settings.minutes
+        if minutes is not None:
+            return f"{format_duration(60 * minutes - self.train_state.seconds)} left"
+        last, is_limit = self.estimate_last_step(), self.settings.patience is not None
+        return self.eta.format_remaining_time(self.train_state.step, last, is_limit)
 
     def _log_estimate(self) -> None:
         """Log the time and memory of training, by one update without the optimizer, whose two moments are added."""
@@ -343,7 +356,7 @@ class Trainer:
     def validate_and_record(self) -> None:
         """Validate, update the list of the best validations, and write metrics and samples."""
         train_state = self.train_state
-        with self.ema.use_average():
+        with self.ema.use_average(), self.view.show_activity("validating"):
             is_sharded = self.validation_model is not self.model
             weights = self.checkpointer.collect_weights() if is_sharded else None
             validation, record, num_better = self.run_validation(weights)
@@ -353,7 +366,9 @@ class Trainer:
         self.is_checkpoint_stale = True
         if validation is not None:
             step, metrics = train_state.step, validation.metrics
-            self.metrics.write("dev", step, loss=record.loss, **metrics, measure=record.measure)
+            figures = {"loss": record.loss, **metrics, "measure": record.measure}
+            self.metrics.write("dev", step, **figures)
+            self.view.add_row({"kind": "dev", "step": step, **figures})
             self.metrics.write_samples(validation.samples, step)
             if previous_step < ZERO_BLEU_STEP <= step and metrics.get("bleu") == 0:
                 log_message(
@@ -362,7 +377,8 @@ class Trainer:
                 )
             criterion = " by chrF" if record.measure == "chrf" and self.settings.best != "loss" else ""
             best_note = f" (best{criterion})" if num_better == 0 else ""
-            log_message(f"step {step}: dev loss {record.loss:.3f}, {format_metrics(metrics)}{best_note}")
+            log = log_detail if is_terminal() else log_message  # the live view shows validations
+            log(f"step {step}: dev loss {record.loss:.3f}, {format_metrics(metrics)}{best_note}")
         self.throughput.reset()
 
     def run_validation(

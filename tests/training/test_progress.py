@@ -60,12 +60,12 @@ def test_remaining_time_is_estimated_from_updates_of_this_process() -> None:
     assert not pace.is_log_due()
     now[0] = 30.0
     assert pace.is_log_due()
-    assert pace.format_remaining_time(110, 200) == "  about 4 min left"
+    assert pace.format_remaining_time(110, 200) == "about 4 min left"
     assert not pace.is_log_due()
     assert pace.format_remaining_time(110, None) == ""
     now[0] = 3000.0
-    assert pace.format_remaining_time(110, 111) == "  about 5 min left"
-    assert pace.format_remaining_time(110, 110) == pace.format_remaining_time(110, 105) == "  less than a minute left"
+    assert pace.format_remaining_time(110, 111) == "about 5 min left"
+    assert pace.format_remaining_time(110, 110) == pace.format_remaining_time(110, 105) == "less than a minute left"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +18,8 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import Validation
 from regard.training import Trainer, trainer
-from regard.training.distributed import Interrupted
 from regard.training.cost import TrainingCost, format_estimate
+from regard.training.distributed import Interrupted
 from regard.training.optimizer import compute_learning_rate, compute_progress
 from regard.training.train import build_new_config
 
@@ -136,7 +135,7 @@ def test_estimate_names_time_memory_and_what_to_do() -> None:
         "an update takes about 0.8 s and 610 MB: 10,000 take at most about 2 h. --minutes 30 "
     )
     assert "--minutes" not in format_estimate(TrainingCost(0.8, 610.4), 10_000, long, is_cpu=False)
-    assert format_estimate(TrainingCost(0.05, math.nan), 100, TrainingSettings(steps=100, patience=None), is_cpu=True) == (
+    assert format_estimate(TrainingCost(0.05), 100, TrainingSettings(steps=100, patience=None), is_cpu=True) == (
         "an update takes about 0.05 s: 100 take less than a minute"
     )
     limited = TrainingSettings(steps=None, minutes=10.0)

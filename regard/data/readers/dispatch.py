@@ -58,17 +58,30 @@ def find_format_suffix(path: Path) -> str:
     return inner.suffix.lower()
 
 
-def iterate_pairs(
+def make_language_request(
     files: Sequence[str | Path], source: str | None = None, target: str | None = None, *, allow_unnamed: bool = True
+) -> LanguageRequest:
+    """Return a request for languages of DATA, which tells after reading what was chosen and skipped."""
+    from_name = parse_languages_from_name(Path(files[0])) if files else None
+    return LanguageRequest(source, target, from_name, allow_unnamed)
+
+
+def iterate_pairs(
+    files: Sequence[str | Path],
+    source: str | None = None,
+    target: str | None = None,
+    *,
+    allow_unnamed: bool = True,
+    request: LanguageRequest | None = None,
 ) -> Iterator[Pair]:
     """Yield the pairs of DATA: one file of sentence pairs, or two text files, source first.
 
     The format of a single pipe and of standard input (`-`) is detected by the first bytes. `source` and `target` are
     codes that select languages of a file that names them. For a file that names none they are taken as its languages,
-    or refused if `allow_unnamed` is false.
+    or refused if `allow_unnamed` is false. `request` replaces these three arguments.
     """
     paths = [Path(path) for path in files]
-    request = LanguageRequest(source, target, parse_languages_from_name(paths[0]) if paths else None, allow_unnamed)
+    request = request or make_language_request(paths, source, target, allow_unnamed=allow_unnamed)
     if len(paths) == 1 and find_format_suffix(paths[0]) in _READERS:
         return _READERS[find_format_suffix(paths[0])](paths[0], request)
     if len(paths) == 1 and is_pipe(paths[0]):

@@ -34,7 +34,7 @@ class _TmxUnit(NamedTuple):
 
 
 def read_tmx(path: Path, request: LanguageRequest) -> Iterator[Pair]:
-    """Yield the pairs of two languages; units that lack one of them are skipped."""
+    """Yield the pairs of two languages; units that lack one of them are skipped and counted."""
     units = _iterate_units(path)
     first_units = list(islice(units, _NUM_INSPECTED_UNITS))
     if not first_units:
@@ -56,6 +56,8 @@ def read_tmx(path: Path, request: LanguageRequest) -> Iterator[Pair]:
         if source and target:
             has_pairs = True
             yield Pair(unit.texts[source], unit.texts[target])
+        else:
+            request.num_incomplete += 1
     if not has_pairs:
         raise LanguageError(
             f"{format_path(path)} has no unit in both {sides.source} and {sides.target}; "
