@@ -115,6 +115,7 @@ def measure(size: int, limit: float, options: argparse.Namespace) -> dict[str, A
         keys = [*KEYS, *workers, *threads]
         arguments = ["regard", "train", "--device", options.device, *keys]
         command = [sys.executable, "-m", *arguments, *map(str, files), "--out", str(run.folder)]
+        load_before = os.getloadavg()[0]
         is_finished = train_for(command, run, limit)
         config, summary = run.read_config(), summarize_run(run.folder)
         figures = summarize_metrics(run.read_metrics())
@@ -125,6 +126,7 @@ def measure(size: int, limit: float, options: argparse.Namespace) -> dict[str, A
         "device": options.device,
         "gpu": torch.cuda.get_device_name() if options.device == "cuda" else None,
         "threads": config["training"]["threads"],
+        "load": [round(load, 1) for load in (load_before, os.getloadavg()[0])],  # running processes before and after
         "torch": torch.__version__,
         "python": platform.python_version(),
         "date": datetime.now(UTC).date().isoformat(),

@@ -67,7 +67,7 @@ def _peek_corpus(data: list[Path], request: LanguageRequest) -> tuple[list[Pair]
 
 def _format_inspection(report: dict[str, Any]) -> str:
     """Format the report as text."""
-    incomplete = f"; {report['incomplete']:,} units that lack one of the languages are left out"
+    incomplete = f"; left out, because they lack one of the languages: {report['incomplete']:,}"
     rows = [
         ("direction", " → ".join(report["direction"])),
         ("pairs", f"{report['pairs']:,}{incomplete if report['incomplete'] else ''}"),

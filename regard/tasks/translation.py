@@ -157,7 +157,7 @@ def _log_noise(data: DataSettings) -> None:
         names = " ".join(map(str, corpus.paths))
         number = f"{'the first ' if pipeline.num_read == _MAX_CHECKED_PAIRS else ''}{pipeline.num_read:,} pairs"
         if request.num_incomplete:
-            log_message(f"{names}: left out {request.num_incomplete:,} units that lack one of the languages")
+            log_message(f"{names}: left out, because they lack one of the languages: {request.num_incomplete:,}")
         if num_removed:
             reasons = ", ".join(f"{count:,} {rule}" for rule, count in pipeline.num_rejected.items() if count)
             log_message(f"{names}: regard data clean would remove {num_removed:,} of {number} ({reasons})")

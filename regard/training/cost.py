@@ -37,14 +37,13 @@ def format_estimate(cost: TrainingCost, last_step: int | None, settings: Trainin
     """Return as text how long training takes, and how much memory."""
     memory = "" if math.isnan(cost.memory_mb) else f" and {cost.memory_mb:,.0f} MB"
     text = f"an update takes about {cost.seconds_per_update:.2g} s{memory}"
-    limit = "" if settings.patience is None else "at most "
     if settings.minutes is not None:
         updates = 60 * settings.minutes / max(1e-9, cost.seconds_per_update)
         return f"{text}: about {updates:,.0f} fit into {settings.minutes:g} min"
     if last_step is None:
         return text
     seconds = cost.estimate_seconds(last_step)
-    text = f"{text}: {last_step:,} take {limit}{format_duration(seconds)}"
+    text = f"{text}: {last_step:,} take {format_duration(seconds, settings.patience is not None)}"
     if not is_cpu or seconds < _LONG_SECONDS:
         return text
     return (

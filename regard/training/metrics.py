@@ -168,7 +168,7 @@ class EtaEstimator:
         if last_step is None or step <= self.first_step:
             return ""
         seconds = (self.last_log_time - self.start_time) / (step - self.first_step) * max(0, last_step - step)
-        return f"{'at most ' if is_limit else ''}{format_duration(seconds)} left"
+        return f"{format_duration(seconds, is_limit)} left"
 
 
 _VALIDATIONS = 12  # in training, with validate_every=null
@@ -188,11 +188,10 @@ def compute_validation_interval(settings: TrainingSettings, validation_seconds: 
     return min(interval, _MAX_SECONDS_BEFORE_SAMPLES / total) if is_first else interval
 
 
-def format_duration(seconds: float) -> str:
-    """Return a duration in words, rounded like an estimate."""
+def format_duration(seconds: float, is_limit: bool = False) -> str:
+    """Return a duration in words, rounded like an estimate; `is_limit`: as the longest one."""
     minutes = round(seconds / 60)
     if minutes < 1:
         return "less than a minute"
-    if minutes < 100:
-        return f"about {minutes} min"
-    return f"about {round(minutes / 60)} h"
+    rounded = f"{minutes} min" if minutes < 100 else f"{round(minutes / 60)} h"
+    return f"{'at most ' if is_limit else ''}about {rounded}"

@@ -131,7 +131,8 @@ class Trainer:
                 # 1. Update the weights.
                 step_metrics, stop_signal = self.train_step(self.read_batches(batches))
                 # 2. Show, log, validate and save, as far as they are due.
-                self._update_view(step_metrics)
+                if is_terminal():
+                    self._update_view(step_metrics)
                 self.log_validate_and_save(step_metrics)
                 # 3. Stop on a signal.
                 if stop_signal:
