@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import random
@@ -26,7 +27,7 @@ import time
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,10 +36,20 @@ from regard.reproduce.corpora import prepare_corpus, write_lines
 from regard.runs import Run
 from regard.runs.run import summarize_run
 from regard.synthetic.translation import write_translation_corpus
+from regard.training.cost import TrainingCost
 
 LOG_EVERY = 20  # updates between two lines of metrics.jsonl
 KEYS = [f"training.log_every={LOG_EVERY}", "training.tensorboard=false"]
 FRACTION = 0.95  # of the best score
+
+DOCS = Path(__file__).parent.parent / "docs"
+RESULTS, PAGE = DOCS / "results" / "hardware.json", DOCS / "hardware.md"
+BEGIN, END = "<!-- table of benchmarks/hardware.py -->", "<!-- end of the table -->"
+# Published peaks of dense 16-bit matrix products with fp32 sums, in TFLOP/s.
+REFERENCE_GPU, PEAK = "H200", 989.5
+OTHER_GPUS = {"RTX 4090": 165.2, "T4": 65.0}
+
+Figures = dict[str, Any]  # of a training
 
 
 def write_corpus(folder: Path, size: int) -> list[Path]:
@@ -68,7 +79,7 @@ def train_for(command: list[str], run: Run, limit: float) -> bool:
         return process.wait() == 0
 
 
-def summarize_metrics(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def summarize_metrics(rows: list[Figures]) -> Figures:
     """Return seconds of an update and of a validation, tokens per update, peak memory, and the scores over time."""
     logged = [row for row in rows if row["kind"] == "train"]
     dev = [row for row in rows if row["kind"] == "dev"]
@@ -100,13 +111,13 @@ def summarize_metrics(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def find_goal(curve: list[dict[str, Any]]) -> dict[str, Any] | None:
+def find_goal(curve: list[Figures]) -> Figures | None:
     """Return the first point of a curve with 95 % of the best score."""
     best = max((point["score"] for point in curve), default=0.0)
     return next((point for point in curve if point["score"] >= FRACTION * best), None)
 
 
-def measure(size: int, limit: float, options: argparse.Namespace) -> dict[str, Any]:
+def measure(size: int, limit: float, options: argparse.Namespace) -> Figures:
     """Train on `size` pairs, and return the figures."""
     with tempfile.TemporaryDirectory() as folder:
         files, run = write_corpus(Path(folder), size), Run(Path(folder) / "run")
@@ -140,6 +151,79 @@ def measure(size: int, limit: float, options: argparse.Namespace) -> dict[str, A
     }
 
 
+def merge_figures(rows: list[Figures], new_rows: list[Figures]) -> list[Figures]:
+    """Return the rows with new ones in place of those of the same machine and size; an unknown goal stays known."""
+    merged = {(row["machine"], row["pairs"]): row for row in rows}
+    for row in new_rows:
+        key = row["machine"], row["pairs"]
+        known = merged.get(key, {}).get("goal")
+        merged[key] = {**row, "goal": row["goal"] or known}
+    return sorted(merged.values(), key=lambda row: (row["pairs"], row["device"] != "cpu", row["machine"]))
+
+
+class Estimate(NamedTuple):
+    """Time to 95 % of the final score on a machine, and how it is known."""
+
+    pairs: int
+    machine: str
+    parameters: int
+    tokens_per_second: float | None
+    memory_mb: float | None
+    seconds: float
+    is_limit: bool  # the time is at most so long
+    is_measured: bool
+
+
+def estimate_rows(rows: list[Figures]) -> list[Estimate]:
+    """Return the rows of the table: of each machine in the figures, and of GPUs known by their peak throughput."""
+    estimates = []
+    for row in rows:
+        goal = row["goal"]
+        cost = TrainingCost(row["seconds_per_update"], row["memory_mb"] or math.nan, row["seconds_per_validation"] or 0)
+        step = goal["step"] if goal else row["training"]["steps"]
+        seconds = cost.estimate_seconds(step, step / row["training"]["validate_every"])
+        is_measured = goal is not None and goal["seconds"] is not None
+        is_limit = goal is None or goal.get("is_limit", False)
+        figures = row["pairs"], row["machine"], row["parameters"], row["tokens_per_second"], row["memory_mb"]
+        estimates.append(Estimate(*figures, goal["seconds"] if is_measured else seconds, is_limit, is_measured))
+        for name, peak in OTHER_GPUS.items() if row["machine"] == REFERENCE_GPU else ():
+            speed = peak / PEAK
+            scaled = cost.scale(speed).estimate_seconds(step, step / row["training"]["validate_every"])
+            tokens = row["tokens_per_second"] and row["tokens_per_second"] * speed
+            other = row["pairs"], name, row["parameters"], tokens, row["memory_mb"]
+            estimates.append(Estimate(*other, scaled, is_limit, is_measured=False))
+    return estimates
+
+
+def format_table(rows: list[Figures]) -> str:
+    """Return the table of docs/hardware.md."""
+    lines = [
+        "| pairs | machine | weights | tokens/s | memory | minutes to 95 % | |",
+        "|---:|---|---:|---:|---:|---:|---|",
+    ]
+    for row in estimate_rows(rows):
+        minutes = row.seconds / 60
+        cells = [
+            f"{row.pairs:,}",
+            row.machine,
+            f"{row.parameters / 1e6:.1f} M",
+            "" if row.tokens_per_second is None else f"{float(f'{row.tokens_per_second:.2g}'):,.0f}",
+            "" if row.memory_mb is None else f"{row.memory_mb / 1000:.1f} GB",
+            f"{'≤ ' if row.is_limit else ''}{minutes:,.{0 if minutes >= 10 else 1}f}",
+            "measured" if row.is_measured else "estimated",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_page(new_rows: list[Figures]) -> None:
+    """Add figures to the result file, and write the table of the page."""
+    rows = merge_figures(json.loads(RESULTS.read_text(encoding="utf-8")), new_rows)
+    RESULTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    before, after = (PAGE.read_text(encoding="utf-8").split(marker)[index] for marker, index in ((BEGIN, 0), (END, 1)))
+    PAGE.write_text(f"{before}{BEGIN}\n{format_table(rows)}\n{END}{after}", encoding="utf-8")
+
+
 def main() -> None:
     """Measure, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -150,7 +234,11 @@ def main() -> None:
     measuring.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     measuring.add_argument("--threads", type=int)
     measuring.add_argument("--out", type=Path, required=True)
+    commands.add_parser("page").add_argument("files", nargs="*", type=Path)
     options = parser.parse_args()
+    if options.command == "page":
+        write_page([row for path in options.files for row in json.loads(path.read_text(encoding="utf-8"))])
+        return
     rows = []
     for argument in options.sizes:
         size, _, seconds = argument.partition(":")

@@ -1,4 +1,4 @@
-"""Cost model of training: time and memory from the seconds of an update, for the estimate before training starts.
+"""Cost model of training: time and memory from the seconds of an update, and what is said before training starts.
 
 `benchmarks/hardware.py` uses the same model for the table of machines.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from regard.console import log_message
 from regard.recipes.recipe import TrainingSettings
 from regard.training.metrics import format_duration
 
@@ -50,3 +51,16 @@ def format_estimate(cost: TrainingCost, last_step: int | None, settings: Trainin
         f"{text}. --minutes 30 (training.minutes=30) ends with the best model after this time; a smaller model "
         "(model.size, model.layers) is faster"
     )
+
+
+def warn_about_limits(settings: TrainingSettings, last_step: int | None) -> None:
+    """Log if training.epochs ends before training.steps, or training before the end of the warm-up."""
+    if last_step is None:
+        return
+    if settings.steps is not None and last_step < settings.steps:
+        reason = f"training.epochs={settings.epochs:g} ends before training.steps={settings.steps}"
+        log_message(f"about {last_step:,} updates: {reason}")
+    if last_step < settings.warmup:
+        log_message(
+            f"training.warmup={settings.warmup} is longer than {last_step:,} updates: the learning rate stays low"
+        )

@@ -48,20 +48,25 @@ class LiveView:
         self._losses: list[float] = []
         self._scores: list[tuple[int, float]] = []  # steps and values
         self._score_name = ""
-        self._fraction: float | None = None
+        self._progress = 0.0  # fraction of training
         self._position, self._remaining, self._activity = "", "", "starting"
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Add a row of `metrics.jsonl` to the curves; of a validation, or the loss of an update."""
+        """Add a row of `metrics.jsonl` to the curves."""
         if row["kind"] == "train":
             self._losses.append(float(row["loss"]))
         else:
             self._score_name = "loss" if self._by_loss else row.get("measure", "bleu")
             self._scores.append((row["step"], float(row.get(self._score_name, math.nan))))
 
-    def show_update(self, position: str, remaining: str, fraction: float | None) -> None:
-        """Show the position in training and the time left; `fraction` of training has passed, if that is known."""
-        self._position, self._remaining, self._fraction, self._activity = position, remaining, fraction, ""
+    def show_update(
+        self, step: int, last_step: int | None, metrics: Mapping[str, float], remaining: str, progress: float
+    ) -> None:
+        """Show the metrics of an update, its place in training, and the time left."""
+        self._losses.append(metrics["loss"])
+        total = "" if last_step is None else f" of {last_step:,}"
+        self._position = f"step {step:,}{total}, {metrics['tokens_per_second']:,.0f} tokens/s"
+        self._remaining, self._progress, self._activity = remaining, progress, ""
 
     def finish(self, note: str) -> None:
         """Show a note instead of the time left."""
@@ -82,9 +87,8 @@ class LiveView:
         for justify in ("left", "right", "left"):
             grid.add_column(justify=justify, no_wrap=True)
         grid.add_column()  # the notes, the only column that narrow terminals shrink
-        percent = "" if self._fraction is None else f"{self._fraction:.0%}"
-        bar = ProgressBar(1.0, self._fraction or 0.0, width, pulse=self._fraction is None)
-        grid.add_row("training", percent, bar, _make_note(self._activity or self._remaining))
+        bar = ProgressBar(1.0, self._progress, width)
+        grid.add_row("training", f"{self._progress:.0%}", bar, _make_note(self._activity or self._remaining))
         if self._losses:
             curve = format_sparkline(self._losses, width, levels)
             grid.add_row("loss", format_metric_value(self._losses[-1]), curve, _make_note(self._position))

@@ -32,7 +32,7 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
-from regard.training.cost import TrainingCost, format_estimate
+from regard.training.cost import TrainingCost, format_estimate, warn_about_limits
 from regard.training.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
@@ -130,9 +130,7 @@ class Trainer:
             while not self.has_finished():
                 # 1. Update the weights.
                 step_metrics, stop_signal = self.train_step(self.read_batches(batches))
-                # 2. Show, log, validate and save, as far as they are due.
-                if is_terminal():
-                    self._update_view(step_metrics)
+                # 2. Show or log progress, validate and save, as far as they are due.
                 self.log_validate_and_save(step_metrics)
                 # 3. Stop on a signal.
                 if stop_signal:
@@ -160,7 +158,7 @@ class Trainer:
         if self.has_finished():
             log_message(f"{self.run.folder} has already finished, at step {state.step}")
         else:
-            self._warn_about_limits()
+            warn_about_limits(self.settings, self.estimate_last_step())
             if not state.step:
                 self._log_estimate()
             is_initialized = bool(self.settings.init_from) and not state.step and state.best_validation is None
@@ -264,10 +262,8 @@ class Trainer:
         if is_log_step:
             self.metrics.write("train", step, **step_metrics)
             self.throughput.reset()
-        if not is_terminal() and (is_log_step or self.eta.is_log_due()):
-            last, remaining = self.estimate_last_step(), self._format_remaining_time()
-            total = "" if last is None else f"/{last}"
-            log_message(f"step {step}{total}  {format_update_metrics(step_metrics)}{remaining and '  '}{remaining}")
+        if is_terminal() or is_log_step or self.eta.is_log_due():
+            self._show_progress(step_metrics)
         if self.train_state.skipped_in_row:  # the run may be diverging: do not replace good checkpoints
             return
         if self._is_validation_due() or self.has_finished():
@@ -276,6 +272,19 @@ class Trainer:
         every = settings.checkpoint_every
         if self.is_checkpoint_stale or step // every > max(self.last_saved_step, 0) // every:
             self.save()
+
+    def _show_progress(self, step_metrics: dict[str, float]) -> None:
+        """Show an update in the live view of a terminal, or else as a log line."""
+        step, last, minutes = self.train_state.step, self.estimate_last_step(), self.settings.minutes
+        if minutes is not None:
+            remaining = f"{format_duration(60 * minutes - self.train_state.seconds)} left"
+        else:
+            remaining = self.eta.format_remaining_time(step, last, self.settings.patience is not None)
+        if is_terminal():
+            self.view.show_update(step, last, step_metrics, remaining, self.compute_progress(step))
+        else:
+            total = "" if last is None else f"/{last}"
+            log_message(f"step {step}{total}  {format_update_metrics(step_metrics)}{remaining and '  '}{remaining}")
 
     def _is_validation_due(self) -> bool:
         """Return whether to validate: by steps, or by the fraction of training that has passed."""
@@ -297,25 +306,6 @@ class Trainer:
         """Return the seconds so far; 0 on other ranks than 0, so that the sum over ranks is that of rank 0."""
         return self.clock() - self.start_time if self.distributed.is_rank0 else 0.0
 
-    def _update_view(self, step_metrics: dict[str, float]) -> None:
-        """Show the loss of an update, the position in training and the time left."""
-        state, minutes, last = self.train_state, self.settings.minutes, self.estimate_last_step()
-        fraction = state.step / last if last else None
-        if minutes is not None:
-            fraction = max(fraction or 0.0, state.seconds / (60 * minutes))
-        total = "" if last is None else f" of {last:,}"
-        position = f"step {state.step:,}{total}, {step_metrics['tokens_per_second']:,.0f} tokens/s"
-        self.view.add_row({"kind": "train", "loss": step_metrics["loss"]})
-        self.view.show_update(position, self._format_remaining_time(), fraction)
-
-    def _format_remaining_time(self) -> str:
-        """Return the estimated time left as text, empty if it is unknown."""
-        minutes = self.settings.minutes
-        if minutes is not None:
-            return f"{format_duration(60 * minutes - self.train_state.seconds)} left"
-        last, is_limit = self.estimate_last_step(), self.settings.patience is not None
-        return self.eta.format_remaining_time(self.train_state.step, last, is_limit)
-
     def _log_estimate(self) -> None:
         """Log the time and memory of training, by one update without the optimizer, whose two moments are added."""
         settings, last = self.settings, self.estimate_last_step()
@@ -325,19 +315,6 @@ class Trainer:
         memory_mb = measure_peak_memory_mb(self.device) + 8e-6 * sum(map(Tensor.numel, self.accumulator.weights))
         cost = TrainingCost(seconds, memory_mb)
         log_message(format_estimate(cost, last, settings, self.device.type == "cpu"))
-
-    def _warn_about_limits(self) -> None:
-        """Warn if training.epochs ends before training.steps, or training before the end of the warm-up."""
-        settings, last = self.settings, self.estimate_last_step()
-        if not self.distributed.is_rank0 or last is None:
-            return
-        if settings.steps is not None and last < settings.steps:
-            reason = f"training.epochs={settings.epochs:g} ends before training.steps={settings.steps}"
-            log_message(f"about {last:,} updates: {reason}")
-        if last < settings.warmup:
-            log_message(
-                f"training.warmup={settings.warmup} is longer than {last:,} updates: the learning rate stays low"
-            )
 
     def estimate_last_step(self) -> int | None:
         """Return the total number of updates, estimated if it is limited by epochs; None without a limit."""

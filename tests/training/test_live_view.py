@@ -54,9 +54,9 @@ def use_terminal_as_stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
 def make_view() -> LiveView:
     view = LiveView(by_loss=False)
     for step in range(1, 201):
-        view.add_row({"kind": "train", "loss": 8.0 - step / 50})
+        metrics = {"loss": 8.0 - step / 50, "tokens_per_second": 1234.0}
+        view.show_update(step, 400, metrics, "at most about 5 min left", step / 400)
         view.add_row({"kind": "dev", "step": step, "loss": 2.0, "bleu": 100.0 - abs(150 - step), "measure": "bleu"})
-    view.show_update("step 200 of 400, 1,234 tokens/s", "at most about 5 min left", 0.5)
     return view
 
 
