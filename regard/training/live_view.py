@@ -54,10 +54,10 @@ class LiveView:
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Add a row of `metrics.jsonl` to the curves."""
         if row["kind"] == "train":
-            self._losses.append(float(row["loss"]))
-        else:
+            self._losses.append(_get_number(row, "loss"))
+        elif row["kind"] == "dev":
             self._score_name = "loss" if self._by_loss else row.get("measure", "bleu")
-            self._scores.append((row["step"], float(row.get(self._score_name, math.nan))))
+            self._scores.append((row["step"], _get_number(row, self._score_name)))
 
     def show_update(
         self, step: int, last_step: int | None, metrics: Mapping[str, float], remaining: str, progress: float
@@ -106,6 +106,12 @@ class LiveView:
             return ""
         step, score = (min if self._by_loss else max)(points, key=lambda point: point[1])
         return f"best {format_metric_value(score)} at step {step:,}"
+
+
+def _get_number(row: Mapping[str, Any], name: str) -> float:
+    """Return a number of a row; NaN if it is missing, or null, as NaN is in `metrics.jsonl`."""
+    value = row.get(name)
+    return math.nan if value is None else float(value)
 
 
 def _make_note(text: str) -> Text:
