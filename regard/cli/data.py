@@ -42,6 +42,7 @@ def inspect(
     Example: regard data inspect memory.tmx
     """
     from regard.corpus.filters import find_main_scripts, make_default_filters
+    from regard.corpus.split import find_named_languages
     from regard.corpus.statistics import CorpusStatistics
 
     restore_default_sigpipe()
@@ -50,7 +51,7 @@ def inspect(
     statistics = CorpusStatistics(make_default_filters(find_main_scripts(first)), samples, seed)
     for pair in show_item_progress(pairs, "inspecting"):
         statistics.add_pair(pair)
-    languages = request.chosen or dispatch.find_corpus_languages(data, source, target)
+    languages = request.chosen or find_named_languages(data, source, target)
     report = {"direction": languages, "incomplete": request.num_incomplete, **statistics.to_dict()}
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else _format_inspection(report))
 
@@ -69,7 +70,7 @@ def _format_inspection(report: dict[str, Any]) -> str:
     """Format the report as text."""
     incomplete = f"; left out, because they lack one of the languages: {report['incomplete']:,}"
     rows = [
-        ("direction", " → ".join(report["direction"])),
+        ("direction", " → ".join(report["direction"] or ["unknown: the data name no languages"])),
         ("pairs", f"{report['pairs']:,}{incomplete if report['incomplete'] else ''}"),
         ("duplicates", f"{report['duplicates']:,} pairs, {report['duplicate_sources']:,} repeated sources"),
     ]

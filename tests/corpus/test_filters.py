@@ -34,6 +34,7 @@ from regard.data.languages import find_main_script, find_script
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Pair
 from regard.errors import UserError
+from regard.training import train
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 GOOD_PAIR = Pair("The old teacher reads a book .", "Die alte Lehrerin liest ein Buch .")
@@ -411,6 +412,32 @@ def test_data_commands_refuse_a_corpus_without_pairs(regard: Command, tmp_path: 
         assert done.stderr == f"regard: {named}: no pairs in there, nothing to work with\n"
     assert regard("data", command[0], "-", *command[1:]).stderr.startswith("regard: standard input: no pairs in there")
     assert not (tmp_path / "out.tsv").exists()
+
+
+def test_inspect_states_the_direction_and_units_that_lack_a_language(regard: Command, tmp_path: Path) -> None:
+    sides = [f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in (("vi", "con chó"), ("en", "the dog"))]
+    units = f"<tu>{''.join(sides)}</tu><tu>{sides[0]}</tu>"
+    memory = f'<tmx version="1.4"><header srclang="vi"/><body>{units}</body></tmx>'
+    (tmp_path / "memory.tmx").write_text(memory, encoding="utf-8")
+    printed = regard("data", "inspect", "memory.tmx", "--source", "en", "--target", "vi").stdout
+    assert printed.startswith(
+        "direction   en → vi\npairs       1; left out, because they lack one of the languages: 1\n"
+    )
+    report = json.loads(regard("data", "inspect", "memory.tmx", "--json").stdout)
+    assert (report["direction"], report["incomplete"]) == (["vi", "en"], 1)
+    assert regard("data", "inspect", "-", input="the dog\tcon chó\n").stdout.startswith("direction   unknown")
+
+
+def test_training_states_its_direction_and_what_clean_would_remove(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [*(f"the dog {number}\tcon chó {number}" for number in range(40)), "the dog\tthe dog", "a\tb", "a\tb"]
+    (tmp_path / "en-vi.tsv").write_text("\n".join(pairs), encoding="utf-8")
+    train_for_a_step = {"training.steps": 1, "text.vocabulary": 60, "text.kind": "word", "model.size": 8}
+    train("bahdanau2015", tmp_path / "en-vi.tsv", tmp_path / "run", **train_for_a_step)  # type: ignore[arg-type]
+    printed = capsys.readouterr().err
+    assert "en → vi, " in printed
+    assert "en-vi.tsv: regard data clean would remove 2 of 43 pairs (1 copied, 1 duplicate)\n" in printed
 
 
 def test_inspect_counts_blank_lines(regard: Command) -> None:
