@@ -166,17 +166,23 @@ class Estimate(NamedTuple):
 
     pairs: int
     machine: str
-    parameters: int
+    parameters: int | None
     tokens_per_second: float | None
     memory_mb: float | None
     seconds: float
     is_limit: bool  # the time is at most so long
     is_measured: bool
+    note: str = ""
 
 
 def estimate_rows(rows: list[Figures]) -> list[Estimate]:
-    """Return the rows of the table: of each machine in the figures, and of GPUs known by their peak throughput."""
+    """Return the rows of the table: of each machine in the figures, and of GPUs known by their peak throughput.
+
+    Another GPU is assumed to reach the fraction of its peak that the largest model reaches on the reference GPU, and to
+    be no faster than that one: small models wait for other things than arithmetic.
+    """
     estimates = []
+    highest = max((_multiply_rate(row) for row in rows if row["machine"] == REFERENCE_GPU), default=0.0)
     for row in rows:
         goal = row["goal"]
         cost = TrainingCost(row["seconds_per_update"], row["memory_mb"] or math.nan, row["seconds_per_validation"] or 0)
@@ -185,14 +191,20 @@ def estimate_rows(rows: list[Figures]) -> list[Estimate]:
         is_measured = goal is not None and goal["seconds"] is not None
         is_limit = goal is None or goal.get("is_limit", False)
         figures = row["pairs"], row["machine"], row["parameters"], row["tokens_per_second"], row["memory_mb"]
-        estimates.append(Estimate(*figures, goal["seconds"] if is_measured else seconds, is_limit, is_measured))
+        seconds = goal["seconds"] if is_measured else seconds
+        estimates.append(Estimate(*figures, seconds, is_limit, is_measured, row.get("note", "")))
         for name, peak in OTHER_GPUS.items() if row["machine"] == REFERENCE_GPU else ():
-            speed = peak / PEAK
+            speed = min(1.0, peak / PEAK * highest / _multiply_rate(row))
             scaled = cost.scale(speed).estimate_seconds(step, step / row["training"]["validate_every"])
             tokens = row["tokens_per_second"] and row["tokens_per_second"] * speed
             other = row["pairs"], name, row["parameters"], tokens, row["memory_mb"]
             estimates.append(Estimate(*other, scaled, is_limit, is_measured=False))
     return estimates
+
+
+def _multiply_rate(row: Figures) -> float:
+    """Return weights × tokens a second, which arithmetic is proportional to."""
+    return float(row["parameters"] * row["tokens_per_second"])
 
 
 def format_table(rows: list[Figures]) -> str:
@@ -206,11 +218,11 @@ def format_table(rows: list[Figures]) -> str:
         cells = [
             f"{row.pairs:,}",
             row.machine,
-            f"{row.parameters / 1e6:.1f} M",
+            "" if row.parameters is None else f"{row.parameters / 1e6:.1f} M",
             "" if row.tokens_per_second is None else f"{float(f'{row.tokens_per_second:.2g}'):,.0f}",
             "" if row.memory_mb is None else f"{row.memory_mb / 1000:.1f} GB",
             f"{'≤ ' if row.is_limit else ''}{minutes:,.{0 if minutes >= 10 else 1}f}",
-            "measured" if row.is_measured else "estimated",
+            f"{'measured' if row.is_measured else 'estimated'}{row.note and '; '}{row.note}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

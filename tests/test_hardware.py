@@ -65,6 +65,15 @@ def test_unfinished_training_is_estimated_up_to_its_last_update() -> None:
     }
 
 
+def test_small_models_are_not_faster_or_as_much_slower_on_other_gpus() -> None:
+    large, small = make_row(pairs=300_000), make_row(tokens_per_second=20)
+    seconds = {(one.pairs, one.machine): one.seconds for one in estimate_rows([small, large])}
+    assert seconds[5000, "RTX 4090"] == pytest.approx(240 * PEAK / OTHER_GPUS["RTX 4090"] / 5)
+    assert seconds[300_000, "RTX 4090"] == pytest.approx(240 * PEAK / OTHER_GPUS["RTX 4090"])
+    tiny = make_row(tokens_per_second=1)
+    assert {one.seconds for one in estimate_rows([tiny, large])[:3]} == {240}, "arithmetic does not limit it anywhere"
+
+
 def test_finished_training_has_its_own_time_and_gives_other_gpus_its_updates() -> None:
     (row, *others) = estimate_rows([make_row(goal={"step": 200, "seconds": 99.0})])
     assert (row.seconds, row.is_limit, row.is_measured) == (99.0, False, True)

@@ -236,7 +236,8 @@ class GradientAccumulator:
     def time_update(self, dataset: TrainingDataset, sampler: TokenBatchSampler, clock: Callable[[], float]) -> float:
         """Return the seconds that the gradient of the first update takes; the model stays unchanged.
 
-        The second pass counts, because the first one fills caches, unless that takes long.
+        The second pass counts, because the first one fills caches, and compiles kernels for a GPU. On a CPU the first one
+        counts if it takes long.
         """
         accumulate, rank, world_size = self.settings.accumulate, self.distributed.rank, self.distributed.world_size
         request = next(iterate_batch_requests(sampler, SamplerPosition(), accumulate, rank, world_size))
@@ -246,7 +247,8 @@ class GradientAccumulator:
             start = clock()
             loss, _ = self.accumulate(batches, 1, 1)
             loss.item()  # waits for a GPU
-            if (seconds := clock() - start) > MAX_SECONDS_FOR_CACHES:
+            seconds = clock() - start
+            if seconds > MAX_SECONDS_FOR_CACHES and loss.device.type == "cpu":
                 break
         for buffer, before in zip(self.model_with_loss.buffers(), buffers, strict=True):
             buffer.copy_(before)
