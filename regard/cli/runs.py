@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from regard.cli.options import describe_options
+from regard.cli.options import InferenceDevice, choose_device_of_option, describe_options
 from regard.console import log_message
 from regard.errors import UserError
 from regard.paths import format_json
@@ -157,11 +157,11 @@ def _print_table(rows: Sequence[TableRow]) -> None:
 
 
 @describe_options
-def report(run: Path) -> None:
+def report(run: Path, device: InferenceDevice = "auto") -> None:
     """Write a run's HTML report: training curves, samples and heat maps of its best checkpoint so far.
 
     Example: regard report runs/mine
     """
     from regard.report.html import write_report
 
-    typer.echo(write_report(Run(run)))
+    typer.echo(write_report(Run(run), choose_device_of_option(device)))

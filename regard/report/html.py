@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import torch
 from markupsafe import Markup
 
 from regard.console import log_message
@@ -43,14 +44,17 @@ SAMPLES = 5
 MAX_BLEU_SENTENCES = 200  # dev sentences translated for BLEU by length
 
 
-def write_report(run: Run) -> Path:
-    """Write `report.html`, and a plot of each sample under `samples/`; return the path of the report."""
+def write_report(run: Run, device: torch.device | None = None) -> Path:
+    """Write `report.html`, and a plot of each sample under `samples/`; return the path of the report.
+
+    The model runs on the device, by default a GPU if there is one.
+    """
     recipe = run.read_config()
     task = get_task(recipe)
     config = task.make_config(recipe)
     # Translations are shown with the attention of each head, and with a chart of BLEU.
     write_page = _write_translation_report if task.command == "translate" else _write_prediction_report
-    return write_page(run, config, task.load(run.folder), task.load_dev_set(config))
+    return write_page(run, config, task.load(run.folder, device=device), task.load_dev_set(config))
 
 
 def _write_prediction_report(run: Run, config: RunConfig, predictor: Predictor, dev: Sequence[DevExample]) -> Path:

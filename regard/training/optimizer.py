@@ -236,8 +236,8 @@ class GradientAccumulator:
     def time_update(self, dataset: TrainingDataset, sampler: TokenBatchSampler, clock: Callable[[], float]) -> float:
         """Return the seconds that the gradient of the first update takes; the model stays unchanged.
 
-        The second pass counts, because the first one fills caches, and compiles kernels for a GPU. On a CPU the first one
-        counts if it takes long.
+        The second pass counts: the first one fills caches, and compiles kernels on a GPU. A long first pass on a CPU is
+        not repeated.
         """
         accumulate, rank, world_size = self.settings.accumulate, self.distributed.rank, self.distributed.world_size
         request = next(iterate_batch_requests(sampler, SamplerPosition(), accumulate, rank, world_size))

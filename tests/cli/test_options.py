@@ -104,7 +104,7 @@ READING_PAIRS = (
 )
 USING_A_MODEL = (
     *("train", "demo", "translate", "predict", "evaluate", "align", "plot", "serve", "data distill"),
-    "data back-translate",
+    *("data back-translate", "report"),
 )
 
 
