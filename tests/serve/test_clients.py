@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deep_translator import LibreTranslator
@@ -120,6 +125,91 @@ def test_weblate_5_requests_are_answered(server: Client, expected: str) -> None:
     """Weblate 5 posts lists as JSON, with an empty key if none is set."""
     fields = {"api_key": "", "q": ["the old house", "the old house"], "source": "en", "target": "de"}
     assert server.http.post("/translate", json=fields).json()["translatedText"] == [expected, expected]
+
+
+WEBLATE = "weblate==5.14.3"
+NEEDS_C_LIBRARIES = re.compile(r"(aeidon|borgbackup|pycairo|pygobject|tesserocr)\b", re.IGNORECASE)
+
+
+@pytest.fixture(scope="module")
+def weblate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install Weblate without what needs C libraries, and return its Python; REGARD_TEST_WEBLATE names a ready one."""
+    if ready := os.environ.get("REGARD_TEST_WEBLATE"):
+        return Path(ready)
+    folder = tmp_path_factory.mktemp("weblate")
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+
+    def install(*arguments: str) -> None:
+        command = [python, "-m", "pip", "install", "--quiet", "--prefer-binary", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"Weblate cannot be installed: {done.stderr[-300:]}")
+
+    install("--no-deps", WEBLATE)
+    (metadata,) = folder.glob("lib/python*/site-packages/weblate-*.dist-info/METADATA")
+    required = re.findall("^Requires-Dist: ([^;\n]+)$", metadata.read_text(encoding="utf-8"), re.MULTILINE)
+    install("Django[argon2]>=5.2,<6", *(name for name in required if not NEEDS_C_LIBRARIES.match(name)))
+    return python
+
+
+def save_in_weblate(python: Path, *arguments: str) -> dict[str, Any]:
+    """Save URL and key in the form of Weblate's settings, and return its errors, or what it translates."""
+    command = [python, NODE / "weblate_settings.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""})
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_weblate_saves_its_settings_and_translates(
+    weblate: Path, fluent_run: Run, tmp_path: Path, expected: str
+) -> None:
+    file = tmp_path / "keys.db"
+    key = ApiKeyStore.create(file).add()
+    with serve_in_thread(fluent_run.folder, keys=file, require_key=True) as server:
+        saved = save_in_weblate(weblate, f"{server.url}/", key, "the old house", "[X7X]")
+        assert saved == {"errors": [], "languages": ["de", "en"], "translations": [expected, "[X7X]"]}
+        (error,) = save_in_weblate(weblate, f"{server.url}/", "wrong")["errors"]
+        assert "Could not fetch translation" in error
+
+
+def test_mastodon_client_gets_what_it_reads(fluent_run: Run, tmp_path: Path) -> None:
+    """Replay the requests of Mastodon's client, with its headers: a post with emoji, a content warning, a poll option.
+
+    Its `translate` reads `translatedText` as a list and the detected language of each text, and its `Request` sends
+    these headers. An emoji is in an element of its own, which stays.
+    """
+    file = tmp_path / "keys.db"
+    key = ApiKeyStore.create(file).add()
+    texts = [
+        '<p>the old house <span translate="no">:blobcat:</span></p>',
+        "the house",
+        "the old house &amp; the garden",
+    ]
+    headers = {
+        "User-Agent": "Mastodon/4.5.0 (http.rb/5.3.1; +https://social.example.org/)",
+        "Accept-Encoding": "gzip",
+        "Date": "Thu, 19 Nov 2026 12:00:00 GMT",
+        "Content-Type": "application/json",
+    }
+    with serve_in_thread(fluent_run.folder, keys=file, require_key=True) as server:
+        languages = server.http.get("/languages", headers=headers).json()
+        assert {one["code"]: set(one["targets"]) - {one["code"]} for one in languages} == {"de": set(), "en": {"de"}}
+        for source, api_key, status in (("en", key, 200), ("auto", key, 200), ("en", "wrong", 403)):
+            fields = {"q": texts, "source": source, "target": "de", "format": "html", "api_key": api_key}
+            body = json.dumps(fields, separators=(",", ":")).encode()
+            digest = f"SHA-256={base64.b64encode(hashlib.sha256(body).digest()).decode()}"
+            answer = server.http.post("/translate", content=body, headers={**headers, "Digest": digest})
+            assert answer.status_code == status
+            if status == 200:
+                post, *others = answer.json()["translatedText"]
+                assert len(others) == 2
+                assert post.startswith("<p>")
+                assert post.count('<span translate="no">') == 1
+                detected = answer.json().get("detectedLanguage")
+                assert source == "en" or [one["language"] for one in detected] == ["en"] * 3
 
 
 def test_languages_ignores_a_request_body(server: Client) -> None:
