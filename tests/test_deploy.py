@@ -24,6 +24,7 @@ import yaml
 from support.server import Client, serve_in_thread
 
 from regard.runs import Run
+from regard.serve.metrics import Metrics
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -128,9 +129,10 @@ def test_entry_point_of_the_image_serves_and_is_healthy(fluent_run: Run, tmp_pat
 def test_systemd_unit_starts_the_entry_point_of_the_images() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read(DEPLOY / "regard.service", encoding="utf-8")
+    unit.read(DEPLOY / "regard@.service", encoding="utf-8")
     command = shlex.split(unit["Service"]["ExecStart"])
-    assert ["regard", *command[1:]] == read_dockerfile(DOCKERFILES[0]).entry_point
+    assert ["regard", *command[1:]] == [*read_dockerfile(DOCKERFILES[0]).entry_point, "--port", "%i"]
+    assert unit["Service"]["ExecStartPost"].endswith("http://127.0.0.1:%i/ready")
     assert unit["Service"]["EnvironmentFile"] == "/etc/regard.env"
 
 
@@ -139,6 +141,26 @@ def test_compose_file_builds_an_image_and_mounts_files_of_this_folder() -> None:
     assert (ROOT / services["regard"]["build"]["dockerfile"]).exists()
     assert (DEPLOY / services["caddy"]["volumes"][0].partition(":")[0]).exists()
     assert set(services["regard"]["environment"]) <= list_known_variables()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("promtool"), reason="needs prometheus")
+def test_prometheus_accepts_targets_and_alerts(tmp_path: Path) -> None:
+    for name in ("prometheus.yml", "alerts.yml"):
+        shutil.copy(DEPLOY / name, tmp_path)
+    (tmp_path / "metrics.token").write_text("token", encoding="utf-8")
+    done = subprocess.run(["promtool", "check", "config", "prometheus.yml"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_alerts_use_metrics_that_the_service_has() -> None:
+    names = set(re.findall(r"regard_\w+", (DEPLOY / "alerts.yml").read_text(encoding="utf-8")))
+    assert len(names) >= 3
+    exported = Metrics()
+    exported.requests.labels("/translate", "200")
+    exported.seconds.labels("/translate")
+    exported.record_admission("en-de", 1, 0)
+    assert [name for name in names if f"\n{name}{{" not in exported.to_text().decode()] == []
 
 
 @pytest.fixture
@@ -188,7 +210,8 @@ def test_nginx_forwards_to_the_service(fluent_run: Run, tmp_path: Path, free_por
             "listen 443": f"listen 127.0.0.1:{free_port}",
             "/etc/ssl/translate.pem": str(certificate),
             "/etc/ssl/translate.key": str(key),
-            "http://127.0.0.1:5000": server.url,
+            "127.0.0.1:5000": server.url.partition("//")[2],
+            "127.0.0.1:5001": "127.0.0.1:1",  # the other service restarts
         }.items():
             assert old in site
             site = site.replace(old, new)
@@ -208,7 +231,8 @@ def test_nginx_forwards_to_the_service(fluent_run: Run, tmp_path: Path, free_por
 def test_caddy_forwards_to_the_service(fluent_run: Run, tmp_path: Path, free_port: int) -> None:
     command = ["caddy", "run", "--config", str(DEPLOY / "Caddyfile"), "--adapter", "caddyfile"]
     with serve_in_thread(fluent_run.folder, trust_proxy=True) as server:
-        variables = {"REGARD_DOMAIN": f"http://127.0.0.1:{free_port}", "REGARD_UPSTREAM": server.url.partition("//")[2]}
+        upstreams = f"127.0.0.1:1 {server.url.partition('//')[2]}"  # the first service restarts
+        variables = {"REGARD_DOMAIN": f"http://127.0.0.1:{free_port}", "REGARD_UPSTREAM": upstreams}
         with start_proxy(
             command, f"http://127.0.0.1:{free_port}", **variables, HOME=str(tmp_path), XDG_DATA_HOME=str(tmp_path)
         ) as client:

@@ -1,7 +1,7 @@
 """The shell blocks of the tutorials are executed in order, in one folder, and their output is compared.
 
-A tiny model is trained in seconds. Output before the training must be the tutorial's to the letter; that of the service
-afterwards must have the same form, since its translations are those of another model.
+A tiny model is trained in seconds. Output must be the tutorial's to the letter; what depends on the model must have the
+same form, since its translations are those of another model. The notebook is executed as a whole.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,82 @@ def test_tutorial_of_a_score_of_your_own(tmp_path: Path, environment: dict[str, 
         shorten((folder / "sample").glob("*.*"))
     assert compared == 2
     assert (folder / "cosine.png").is_file()
+
+
+# Programs that change the machine. In the test they write down what they were asked to do.
+RECORDED = ("useradd", "chown", "systemctl")
+
+
+@contextmanager
+def stop_processes(folder: Path) -> Iterator[None]:
+    """Stop the processes whose ids are in the files `*.pid` at the end, if the tutorial has not stopped them."""
+    try:
+        yield
+    finally:
+        for path in folder.glob("*.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(int(path.read_text(encoding="utf-8")), signal.SIGTERM)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("bash", "curl", "nginx", "openssl"))), reason="needs bash, curl, nginx and openssl"
+)
+def test_tutorial_of_production(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Run the rehearsal for real, with nginx and TLS, and the last section in a folder instead of `/etc` and `/srv`."""
+    folder, root, record = tmp_path / "work", tmp_path / "root", tmp_path / "record"
+    for needed in (folder, root / "etc/nginx/conf.d", root / "etc/systemd/system", root / "srv/regard"):
+        needed.mkdir(parents=True)
+    for name in RECORDED:
+        program = tmp_path / "bin" / name
+        program.write_text(f'#!/bin/sh\necho {name} "$@" >> "{record}"\n', encoding="utf-8")
+        program.chmod(0o755)
+    environment = {**environment, "CHECKOUT": str(ROOT)}
+    ports = {port: str(find_free_port()) for port in ("5000", "5001", "8443")}
+    compared = 0
+    with stop_processes(folder):
+        for script, expected in read_blocks("production.md"):
+            script = re.sub(r"--minutes \d+", TINY, script)
+            script = re.sub(r"\b(5000|5001|8443)\b", lambda match: ports[match[0]], script)
+            if "/srv/" in script or "systemctl" in script:
+                script = re.sub(r"(?<=\s)/(?=etc/|srv/)", f"{root}/", script)
+            elif "cp -r" in script:  # the proxy file names the ports, too
+                script += f"sed -i 's/:5000/:{ports['5000']}/; s/:5001/:{ports['5001']}/' deploy/nginx.conf\n"
+            printed = run_shell(script, folder, environment)
+            if expected:
+                is_translation = expected.startswith('{"translatedText"')
+                describe = (lambda text: describe_form(json.loads(text))) if is_translation else str.splitlines
+                assert describe(printed) == describe(expected), script
+                compared += 1
+            shorten((folder / "sample").glob("test.*"))
+    assert compared == 15
+    asked = record.read_text(encoding="utf-8")
+    assert f"systemctl enable --now regard@{ports['5000']} regard@{ports['5001']}\n" in asked
+    assert (root / "etc/systemd/system/regard@.service").is_file()
+    assert (root / "srv/regard/models/en-de/config.yaml").is_file()
+
+
+EXECUTE = """
+import sys, nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3").execute()
+nbformat.write(notebook, sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_notebook_of_attention_in_the_classroom(tmp_path: Path, environment: dict[str, str]) -> None:
+    """Run it with few updates: it has four pictures of trained models and an animation, and prints what it shows."""
+    pytest.importorskip("nbclient", reason="needs nbclient and ipykernel")
+    path, executed = TUTORIALS / "attention-in-the-classroom.ipynb", tmp_path / "executed.ipynb"
+    environment = {**environment, "LESSON_STEPS": "12", "LESSON_PAIRS": "500", "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", EXECUTE, str(path), str(executed)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, after = (json.loads(file.read_text(encoding="utf-8"))["cells"] for file in (path, executed))
+    shown = [output for cell in after for output in cell.get("outputs", ())]
+    assert sum("image/png" in output.get("data", ()) for output in shown) == 4
+    assert sum("Animation" in str(output.get("data", {}).get("text/html")) for output in shown) == 1
+    stated = [cell["outputs"] for cell in before if cell.get("outputs")]
+    assert stated
+    assert all(outputs in [cell.get("outputs") for cell in after] for outputs in stated)
