@@ -141,7 +141,7 @@ def weblate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
 
     def install(*arguments: str) -> None:
-        command = [python, "-m", "pip", "install", "--quiet", "--prefer-binary", *arguments]
+        command = [str(python), "-m", "pip", "install", "--quiet", "--prefer-binary", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"Weblate cannot be installed: {done.stderr[-300:]}")
@@ -155,7 +155,7 @@ def weblate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def save_in_weblate(python: Path, *arguments: str) -> dict[str, Any]:
     """Save URL and key in the form of Weblate's settings, and return its errors, or what it translates."""
-    command = [python, NODE / "weblate_settings.py", *arguments]
+    command = [str(python), str(NODE / "weblate_settings.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""})
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
