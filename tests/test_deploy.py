@@ -231,8 +231,7 @@ def test_nginx_forwards_to_the_service(fluent_run: Run, tmp_path: Path, free_por
 def test_caddy_forwards_to_the_service(fluent_run: Run, tmp_path: Path, free_port: int) -> None:
     command = ["caddy", "run", "--config", str(DEPLOY / "Caddyfile"), "--adapter", "caddyfile"]
     with serve_in_thread(fluent_run.folder, trust_proxy=True) as server:
-        upstreams = f"127.0.0.1:1 {server.url.partition('//')[2]}"  # the first service restarts
-        variables = {"REGARD_DOMAIN": f"http://127.0.0.1:{free_port}", "REGARD_UPSTREAM": upstreams}
+        variables = {"REGARD_DOMAIN": f"http://127.0.0.1:{free_port}", "REGARD_UPSTREAM": server.url.partition("//")[2]}
         with start_proxy(
             command, f"http://127.0.0.1:{free_port}", **variables, HOME=str(tmp_path), XDG_DATA_HOME=str(tmp_path)
         ) as client:
