@@ -205,7 +205,7 @@ def test_tutorial_of_production(tmp_path: Path, environment: dict[str, str]) -> 
                 assert describe(printed) == describe(expected), script
                 compared += 1
             shorten((folder / "sample").glob("test.*"))
-    assert compared == 15
+    assert compared == 13
     asked = record.read_text(encoding="utf-8")
     assert f"systemctl enable --now regard@{ports['5000']} regard@{ports['5001']}\n" in asked
     assert (root / "etc/systemd/system/regard@.service").is_file()
