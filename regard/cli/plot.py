@@ -59,7 +59,8 @@ def plot(
         raise UserError("the sentence is empty; there is nothing to translate")
     if translation.attention is None and not is_animation:
         raise UserError(f"{run} has no attention to draw")
-    if (is_animation or heads) and translation.source_tokens.count(SPECIAL_TOKENS[EOS]) > 1:
+    has_segments = translation.source_tokens.count(SPECIAL_TOKENS[EOS]) > 1
+    if (is_animation or heads) and has_segments:
         raise UserError("this text is translated in several segments; a .gif and --heads show one sentence")
     source_ids, target_ids = translator.encode_pair(translation.source, translation.text)
     if is_animation:
@@ -72,8 +73,14 @@ def plot(
         target_tokens = translator.tokenizers.target.convert_ids_to_tokens(target_ids)
         heatmap.write_figure(heatmap.plot_heatmaps(attentions, translation.source_tokens, target_tokens), out)
     elif translation.attention is not None:
-        draw = heatmap.plot_decoding_steps if steps else heatmap.plot_heatmap
-        heatmap.write_figure(draw(translation.attention, translation.source_tokens, translation.tokens), out)
+        words = translation.source_tokens, translation.tokens
+        if steps:
+            figure = heatmap.plot_decoding_steps(translation.attention, *words)
+        else:
+            is_traceable = len(translator.models) == 1 and not has_segments
+            traced = trace_decoding(translator, source_ids, target_ids) if is_traceable else []
+            figure = heatmap.plot_heatmap(translation.attention, *words, steps=traced)
+        heatmap.write_figure(figure, out)
     typer.echo(translation.text)
     typer.echo(str(out))
 

@@ -103,10 +103,13 @@ class LocalPredictive(nn.Module):
 
     def window(self, query: Tensor, mask: Tensor, step: int | Tensor) -> tuple[Tensor, Tensor]:
         """Return positions (B, T, 2D+1) for queries (B, T, Q), and the Gaussian at these positions."""
-        S = mask.sum(1, keepdim=True)
-        p = S * self.relative_position(query)  # (B, T)
+        p = self.centre(query, mask)
         positions = window_positions(p.detach().floor().long(), self.offsets)
         return positions, torch.exp(-((positions - p[..., None]) ** 2) / (2 * self.sigma**2))
+
+    def centre(self, query: Tensor, mask: Tensor) -> Tensor:
+        """Return p_t (B, T), a real number from 0 to S, for queries (B, T, Q)."""
+        return mask.sum(1, keepdim=True) * self.relative_position(query)
 
     def relative_position(self, query: Tensor) -> Tensor:
         """Return p_t / S, (B, T), in fp32 at least: in half precision, position 200 would be off by a word."""

@@ -33,15 +33,24 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 
-def plot_heatmap(attention: Floats, source: Sequence[str], target: Sequence[str], title: str = "") -> Figure:
+def plot_heatmap(
+    attention: Floats,
+    source: Sequence[str],
+    target: Sequence[str],
+    title: str = "",
+    steps: Sequence[DecodingStep] = (),
+) -> Figure:
     """Plot an attention matrix (T, S): target words down, source words across, dark cells for high weights.
 
-    Source words run in the direction of their script, from right to left for Arabic and Hebrew.
+    Source words run in the direction of their script, from right to left for Arabic and Hebrew. With the decoding
+    steps of local attention, each row has the border of its window, and its Gaussian as a curve.
     """
     width, height = 1.8 + 0.42 * len(source), 1.6 + 0.36 * len(target)
     figure = make_figure(figsize=(width, height), dpi=150)
     axes = figure.add_subplot()
     image = _plot_matrix(axes, attention, source, target)
+    for row, step in enumerate(steps):
+        _plot_window(axes, row, step)
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize="small", length=0)
@@ -75,6 +84,23 @@ def _plot_matrix(axes: Axes, attention: Floats, source: Sequence[str], target: S
     axes.tick_params(which="both", length=0)
     hide_axes_frame(axes)
     return image
+
+
+def _plot_window(axes: Axes, row: int, step: DecodingStep) -> None:
+    """Plot the border of a step's window, and its Gaussian as a curve with a tick at its centre."""
+    if step.window is None:
+        return
+    from matplotlib.patches import Rectangle
+
+    first, last = step.window
+    size = (last - first + 0.92, 0.92)
+    axes.add_patch(Rectangle((first - 0.46, row - 0.46), *size, fill=False, edgecolor="tab:orange", linewidth=1.5))
+    if step.gaussian is not None:
+        centre, sigma = step.gaussian
+        x = np.linspace(first - 0.46, last + 0.46, 60)
+        curve = row + 0.42 - 0.8 * np.exp(-((x - centre) ** 2) / (2 * sigma**2))
+        axes.plot(x, curve, color="tab:orange", linewidth=1.2)
+        axes.plot([centre, centre], [row + 0.2, row + 0.42], color="tab:red", linewidth=2)
 
 
 def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Figure:
@@ -165,6 +191,7 @@ class DecodingStep(NamedTuple):
     state: Floats | None = None  # decoder hidden state
     window: tuple[int, int] | None = None  # first and last source position of a local attention window
     attentional: Floats | None = None  # attentional hidden state (Luong et al., 2015), if the model has one
+    gaussian: tuple[float, float] | None = None  # centre p_t and standard deviation of local-p attention
 
 
 def write_decoding_animation(steps: Sequence[DecodingStep], source: Sequence[str], path: Path) -> None:

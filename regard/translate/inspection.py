@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from regard.data.readers.text import Link
 from regard.errors import UserError
 from regard.evaluate.alignment_error_rate import GoldAlignment, compute_alignment_score
 from regard.models import Seq2Seq
-from regard.models.base import AlignmentHead
+from regard.models.base import AlignmentHead, Decoder
 from regard.models.hypothesis import Floats
+from regard.nn import LocalPredictive
 from regard.plot.heatmap import DecodingStep
 from regard.special_tokens import BOS
 from regard.tokenizers.tokenizer import Tokenizers
@@ -43,6 +44,7 @@ def trace_decoding(translator: Translator, source_ids: Sequence[int], target_ids
     state = model.decoder.start(model.encode(batch, lengths))
     steps = []
     for previous, token in zip([BOS, *target_ids], target_ids, strict=False):
+        before = state
         log_probs, state, attended = model.decoder.step(state, torch.tensor([previous], device=batch.device))
         probabilities, top_ids = log_probs[0].exp().topk(min(NUM_CANDIDATES, log_probs.shape[1]))
         candidates = zip(target_tokens.convert_ids_to_tokens(top_ids.tolist()), probabilities.tolist(), strict=True)
@@ -59,9 +61,19 @@ def trace_decoding(translator: Translator, source_ids: Sequence[int], target_ids
                 None if plotted is None else _to_numpy(plotted[0]),
                 None if window is None else (int(window.min()), int(window.max())),
                 None if attentional is None else _to_numpy(attentional[0]),
+                _compute_gaussian(model.decoder, before, state),
             )
         )
     return steps
+
+
+def _compute_gaussian(decoder: Decoder, before: Any, after: Any) -> tuple[float, float] | None:
+    """Return centre and standard deviation of a step's local-p attention from the states before and after the step."""
+    alignment = getattr(getattr(decoder, "attention", None), "alignment", None)
+    query = decoder.plot_state(after if decoder.computation_order[0] == "h_t" else before)
+    if not isinstance(alignment, LocalPredictive) or query is None:
+        return None
+    return alignment.centre(query[:, None], before.memory.mask).item(), alignment.sigma
 
 
 def compute_attention_by_head(

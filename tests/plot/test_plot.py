@@ -64,6 +64,17 @@ def test_heatmap_shows_weights_and_tokens() -> None:
     assert len(figure.axes) == 2, "the matrix and its colour bar"
 
 
+def test_heatmap_of_local_attention_shows_window_and_gaussian() -> None:
+    steps = [DecodingStep("▁Haus", [], window=(0, 1), gaussian=(0.4, 1.0)), DecodingStep("</s>", [], window=(1, 2))]
+    axes = plot_heatmap(WEIGHTS, SOURCE, TARGET, steps=steps).axes[0]
+    borders = [patch.get_window_extent().transformed(axes.transData.inverted()) for patch in axes.patches]
+    assert [(round(border.x0), round(border.x1)) for border in borders] == [(0, 1), (1, 2)]
+    curve, tick = axes.get_lines()
+    x, y = curve.get_data()
+    assert np.asarray(x)[np.argmin(y)] == pytest.approx(0.4, abs=0.05), "the y axis points down"
+    assert list(tick.get_xdata()) == [0.4, 0.4]
+
+
 def test_characters_without_a_font_are_reported_in_one_sentence(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
