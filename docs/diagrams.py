@@ -27,7 +27,7 @@ COLOURS = {
     "line": "#7a8290",
     "none": "none",
 }
-LINE, TEXT = COLOURS["line"], "#78818d"
+LINE, TEXT = COLOURS["line"], "#7d8795"
 BOX_HEIGHT = 34.0
 SANS, SERIF = "Helvetica, Arial, sans-serif", "'STIX Two Text', 'Times New Roman', Georgia, serif"
 SIDES = {"t": (0, -1), "b": (0, 1), "l": (-1, 0), "r": (1, 0)}
