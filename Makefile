@@ -62,6 +62,7 @@ coverage: .venv/dev .venv/browser
 learn: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m learn
 	$(BIN)/python docs/draw.py
+	$(BIN)/python docs/examples.py runs/learn
 	$(BIN)/python docs/tables.py
 
 # Property-based tests with many random examples each; `make fuzz EXAMPLES=10000` takes hours.

@@ -1,4 +1,4 @@
-"""Draws the documentation's pictures of attention, and writes `results/learn.json`, from the runs of `make learn`.
+"""Write `results/learn.json` from the runs of `make learn`; `docs/examples.py` draws pictures of them.
 
 `python docs/tables.py` writes the table of the page from the JSON file.
 """
@@ -10,28 +10,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import toys
-
-import regard
-from regard.plot.heatmap import plot_heatmap, write_figure
-
 DOCS = Path(__file__).parent
 RUNS = DOCS.parent / "runs" / "learn"
-SENTENCE = "At night our mother does not call a colleague ."
 
 
 def main() -> None:
-    """Draw a picture for each run with attention, and write an entry for every run."""
+    """Write an entry for every run."""
     entries = []
     for folder in sorted(RUNS.iterdir()):
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
         entries.append(make_entry(folder.name, results))
-        (translation,) = regard.load(folder).translate([SENTENCE])
-        alignment = translation.alignment
-        if alignment is not None:
-            picture = plot_heatmap(alignment.soft, alignment.source, alignment.target, folder.name)
-            write_figure(picture, DOCS / "images" / f"{folder.name}.png")
-    toys.draw(DOCS / "images")
     path = DOCS / "results" / "learn.json"
     tables = json.loads(path.read_text(encoding="utf-8"))
     tables["models"] |= {"date": date.today().isoformat(), "entries": entries}

@@ -94,13 +94,15 @@ def _plot_window(axes: Axes, row: int, step: DecodingStep) -> None:
 
     first, last = step.window
     size = (last - first + 0.92, 0.92)
-    axes.add_patch(Rectangle((first - 0.46, row - 0.46), *size, fill=False, edgecolor="tab:orange", linewidth=1.5))
+    axes.add_patch(
+        Rectangle((first - 0.46, row - 0.46), *size, fill=False, edgecolor="tab:orange", linewidth=1.5, zorder=3)
+    )
     if step.gaussian is not None:
         centre, sigma = step.gaussian
         x = np.linspace(first - 0.46, last + 0.46, 60)
         curve = row + 0.42 - 0.8 * np.exp(-((x - centre) ** 2) / (2 * sigma**2))
-        axes.plot(x, curve, color="tab:orange", linewidth=1.2)
-        axes.plot([centre, centre], [row + 0.2, row + 0.42], color="tab:red", linewidth=2)
+        axes.plot(x, curve, color="tab:orange", linewidth=1.2, zorder=3)
+        axes.plot([centre, centre], [row + 0.2, row + 0.42], color="tab:red", linewidth=2, zorder=3)
 
 
 def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequence[str]) -> Figure:
