@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 DOCS = Path(__file__).parent
 RUNS = ("demo", "learn/bahdanau2015", "learn/luong2015-local-p", "learn/sutskever2014")
 OTHERS = ("demo-classify", "demo-tag", "demo-read", "demo-caption")  # regard demo --task classify …
+MARGIN = 20  # around a part of the page
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 SENTENCE = "At night our mother does not call a colleague ."
 REVIEW = (
@@ -29,11 +30,11 @@ REVIEW = (
 STORY = (
     "Jonas made keys . Clara found lamps . Jonas lost lamps . David found keys . Jonas sold keys . Clara bought lamps ."
 )
-LONG = "The child , whom our poor uncles do not thank , will take off a jacket quickly ."
+LONG = "The student , whom my sister knows , falls asleep in the room ."
 SETTLED = "#answer[aria-busy=false]:not(.stale) #translation:not(:empty)"
-DESK: dict[str, Any] = {"viewport": {"width": 1200, "height": 860}}
+DESK: dict[str, Any] = {"viewport": {"width": 1200, "height": 1800}}  # so high that nothing needs to be scrolled
 PHONE: dict[str, Any] = {
-    "viewport": {"width": 360, "height": 830},
+    "viewport": {"width": 360, "height": 2400},
     "is_mobile": True,
     "has_touch": True,
     "device_scale_factor": 1.5,
@@ -48,6 +49,7 @@ def main(runs: Path) -> None:
             translators(browser, address)
         with served(runs, OTHERS) as address:
             others(browser.new_context(reduced_motion="reduce", **DESK).new_page(), address, runs)
+        report(browser.new_context(viewport={"width": 1000, "height": 1800}).new_page(), runs / RUNS[0])
         browser.close()
 
 
@@ -99,11 +101,20 @@ def save(page: Page, name: str, **options: Any) -> None:
     page.screenshot(path=DOCS / "screenshots" / f"{name}.png", **options)
 
 
+def save_part(page: Page, name: str, last: str, first: str = "body") -> None:
+    """A picture of the page from the top of one element to the bottom of another, cut between elements."""
+    top = page.locator(first).first.evaluate("element => Math.floor(element.getBoundingClientRect().top)")
+    bottom = page.locator(last).last.evaluate("element => Math.ceil(element.getBoundingClientRect().bottom)")
+    width = page.evaluate("document.documentElement.clientWidth")
+    top = max(0, top - MARGIN)
+    save(page, name, full_page=True, clip={"x": 0, "y": top, "width": width, "height": bottom + MARGIN - top})
+
+
 def translate(page: Page, name: str) -> None:
     """A word pointed at, and where the model looked for it."""
     say(page, SENTENCE)
     page.get_by_role("group", name="Translation").get_by_text("keinen").hover()
-    save(page, name)
+    save_part(page, name, "#attention .matrix")
 
 
 def files(page: Page) -> None:
@@ -114,15 +125,14 @@ def files(page: Page) -> None:
     page.set_input_files("#file", [letter, *others])
     page.get_by_role("link", name="Download letter.txt").wait_for()
     page.locator(".file .notice p").nth(1).wait_for()
-    save(page, "files", clip={"x": 0, "y": 0, "width": 1200, "height": 680})
+    save_part(page, "files", "#files")
 
 
 def matrix(page: Page) -> None:
     """The whole matrix, a cell pointed at."""
     say(page, LONG)
-    page.locator("#attention .tools").evaluate("tools => tools.scrollIntoView()")
-    page.locator("#attention .matrix tbody tr").nth(6).locator("td").nth(8).hover()
-    save(page, "matrix")
+    page.locator("#attention .matrix tbody tr").nth(8).locator("td").nth(8).hover()
+    save_part(page, "matrix", "#attention .matrix", "#attention .tools")
 
 
 def steps(page: Page) -> None:
@@ -131,8 +141,7 @@ def steps(page: Page) -> None:
     page.locator("#steps .stages").wait_for()
     for _ in range(4):
         page.get_by_role("button", name="Next").click()
-    page.locator(".tabs").evaluate("tabs => tabs.scrollIntoView()")
-    save(page, "steps")
+    save_part(page, "steps", "#steps table", ".tabs")
 
 
 def compare(page: Page) -> None:
@@ -140,22 +149,20 @@ def compare(page: Page) -> None:
     say(page, "A nurse believes that a girl looked at him .")
     page.get_by_label("Right").select_option("luong2015-local-p")
     page.get_by_role("region", name="luong2015-local-p", exact=True).wait_for()
-    page.locator(".tabs").evaluate("tabs => tabs.scrollIntoView()")
-    save(page, "compare")
+    save_part(page, "compare", "#compare .matrix", ".tabs")
 
 
 def training(page: Page) -> None:
     """A run's curves."""
     page.locator("#training .curve").first.wait_for()
-    save(page, "training", full_page=True)
+    save_part(page, "training", "#training", ".tabs")
 
 
 def phone(page: Page) -> None:
     """The same on a phone."""
     say(page, SENTENCE)
     page.get_by_role("group", name="Translation").get_by_text("keinen").tap()
-    page.locator(".panes").evaluate("panes => panes.scrollIntoView()")
-    save(page, "phone")
+    save_part(page, "phone", "#attention .matrix", ".panes")
 
 
 def others(page: Page, address: str, runs: Path) -> None:
@@ -187,11 +194,19 @@ def answered(page: Page, part: str, name: str) -> None:
     save(page, name, full_page=True, clip={"x": 0, "y": 0, "width": 1200, "height": end})
 
 
+def report(page: Page, run: Path) -> None:
+    """The report of a run, as far as its first heat map."""
+    page.goto((run / "report.html").as_uri())
+    end = page.locator("summary", has_text="every layer and head").first
+    height = end.evaluate("element => Math.ceil(element.getBoundingClientRect().bottom)")
+    save(page, "report", full_page=True, clip={"x": 0, "y": 0, "width": 1000, "height": height + MARGIN})
+
+
 def documentation(page: Page, address: str) -> None:
     """How to ask."""
     page.goto(f"{address}/docs")
     page.locator(".route").first.wait_for()
-    save(page, "docs")
+    save(page, "docs", clip={"x": 0, "y": 0, "width": 1200, "height": 860})
 
 
 if __name__ == "__main__":
