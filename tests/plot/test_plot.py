@@ -72,7 +72,7 @@ def test_heatmap_of_local_attention_shows_window_and_gaussian() -> None:
     curve, tick = axes.get_lines()
     x, y = curve.get_data()
     assert np.asarray(x)[np.argmin(y)] == pytest.approx(0.4, abs=0.05), "the y axis points down"
-    assert list(tick.get_xdata()) == [0.4, 0.4]
+    assert np.asarray(tick.get_xdata()).tolist() == [0.4, 0.4]
 
 
 def test_characters_without_a_font_are_reported_in_one_sentence(
