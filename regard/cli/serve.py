@@ -24,10 +24,6 @@ def serve(runs: list[str], *, settings: Settings) -> None:
         from regard.serve.server import serve as run
     except ModuleNotFoundError as error:
         raise UserError(f"serving needs {error.name}: pip install 'regard[serve]'") from error
-    if settings.require_key and settings.keys is None:
-        raise UserError("--require-key needs --keys, the file that `regard keys add` writes")
-    if settings.public_url and not settings.public_url.startswith(("http://", "https://")):
-        raise UserError(f"--public-url must be a URL like https://example.org, not {settings.public_url!r}")
     run(runs, replace(settings, glossary=_read_glossaries(settings.glossary), cors=tuple(settings.cors)))
 
 

@@ -11,11 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from regard.errors import UserError
 from regard.serve.access.api_keys import bearer_token
 from regard.serve.http.errors import HTTPError, OverloadedError
-from regard.serve.http.middleware import RequestGuard, normalize_prefix
+from regard.serve.http.middleware import add_middleware
 from regard.serve.http.schemas import Error, describe_errors
 from regard.serve.routes import documents, libretranslate, models
 from regard.serve.service import Service
@@ -38,9 +39,14 @@ class Application(FastAPI):
         return description
 
 
-def make_application(service: Service) -> RequestGuard:
+def make_application(service: Service) -> ASGIApp:
     """Make the application with its middleware."""
-    prefix = normalize_prefix(service.settings.url_prefix)
+    return add_middleware(make_routes(service), service.settings, service.metrics)
+
+
+def make_routes(service: Service) -> Application:
+    """Make the application without its middleware."""
+    prefix = service.settings.url_prefix
     app = Application(
         title="regard",
         description="Translations, and where the model looked; for LibreTranslate's clients, too.",
@@ -48,6 +54,7 @@ def make_application(service: Service) -> RequestGuard:
         docs_url=None,
         redoc_url=None,
         servers=[{"url": prefix}] if prefix else None,
+        redirect_slashes=False,
     )
     for routes in (libretranslate, documents, models):
         app.include_router(routes.make_router(service))
@@ -56,7 +63,7 @@ def make_application(service: Service) -> RequestGuard:
         _add_page_routes(app, "index.html" if service.models.models else "ask.html")
     for kind in (HTTPError, UserError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
-    return RequestGuard(app, service.settings, service.metrics)
+    return app
 
 
 def _add_operation_routes(app: FastAPI, service: Service) -> None:

@@ -18,7 +18,6 @@ import uvicorn
 from regard.errors import UserError
 from regard.serve.app import make_application
 from regard.serve.engine.workers import freeze_garbage_collector
-from regard.serve.http.middleware import normalize_prefix
 from regard.serve.http.timeouts import make_protocol
 from regard.serve.metrics import configure_logging, log_event
 from regard.serve.service import Service
@@ -78,7 +77,7 @@ def make_server_config(service: Service) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=None if limit < 0 else limit,
+        limit_concurrency=None if limit < 0 else limit + 1,  # at which requests are refused
         timeout_keep_alive=75,
         timeout_graceful_shutdown=60,  # for clients that do not read their responses
         lifespan="off",
@@ -98,7 +97,7 @@ def announce(service: Service, url: str) -> None:
     if sys.stdout is None:  # closed before the start, as by `>&-`
         return
     try:
-        sys.stdout.write(f"regard serves {', '.join(served)} at {url}{normalize_prefix(service.settings.url_prefix)}\n")
+        sys.stdout.write(f"regard serves {', '.join(served)} at {url}{service.settings.url_prefix}\n")
         sys.stdout.flush()
     except BrokenPipeError:  # nothing reads it any more; what is still buffered must not fail at exit either
         with Path(os.devnull).open("w") as null:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,11 +12,11 @@ from starlette.requests import Request
 from regard.errors import UserError
 from regard.serve.access.api_keys import ApiKey, ApiKeyStore, bearer_token
 from regard.serve.access.rate_limit import Quota, RateLimiter, client_address, client_network, count_requests
+from regard.serve.engine.background import BoundedThreadPool
 from regard.serve.engine.documents import DocumentPool
 from regard.serve.engine.models import SHORT_TEXT, TranslationModel, load_models
-from regard.serve.engine.thread_pool import BoundedThreadPool
 from regard.serve.file_store import FileStore
-from regard.serve.http.errors import HTTPError, OverloadedError
+from regard.serve.http.errors import HTTPError
 from regard.serve.http.request import count_characters, count_texts, read_parameters
 from regard.serve.http.schemas import P, Parameters, validate
 from regard.serve.language_detection import (
@@ -37,10 +34,6 @@ from regard.translate import Options, Translation
 from regard.translate.translation import Alignment
 
 T = TypeVar("T")
-
-HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
-SMALL_KEYLESS = 65_536  # bytes of a body that is read without a key; the key may be in it
-MAX_KEYLESS = 8  # larger ones that are read at once, while their key is not known yet
 
 
 class Client(NamedTuple):
@@ -67,7 +60,6 @@ class Service:
         self.models = load_models(runs, settings, self.metrics.record_admission)
         self.detect = LanguageDetector(self.models.languages)
         self.rate_limiter = RateLimiter(settings.ban_after)
-        self.keyless_slots = asyncio.Semaphore(MAX_KEYLESS)
         self.file_store = FileStore(settings.kept_limit)
         self.body_pool = BoundedThreadPool(threads=1, queue_size=60)  # parses bodies
         self.text_pool = BoundedThreadPool(threads=1, queue_size=1000)  # searches long texts for letters
@@ -87,49 +79,34 @@ class Service:
 
         A client that is banned, or has no requests left, is refused before a byte of the body is read, as is a wrong
         key in a header or in the query. If keys are known and the request has none there, one may be in the body: then
-        a client without requests left is refused only after the body was read. Its work is bounded by the size of
-        bodies, by the few that are parsed at once, if a key is required by the few large ones that are read at once,
-        and by the ban in the end.
+        a client without requests left is refused only after the body was read.
         """
         client, key = self._identify_client(request), _get_key(request)
         self.rate_limiter.refuse_banned(client.name)
         if key or self.api_keys is None:
             client = await self._check_key(client, key)
             self.rate_limiter.check(client.name, 1, client.quota)
-        async with self._limit_keyless(request) if self.settings.require_key and not key else nullcontext():
-            values = await read_parameters(request, self.body_pool)
-            cost = count_texts(values)
-            if not key:
-                client = await self._check_key(client, validate(Parameters, values).api_key, cost)
+        values = await read_parameters(request, self.body_pool)
+        cost = count_texts(values)
+        if not key:
+            client = await self._check_key(client, validate(Parameters, values).api_key, cost)
         by_length = count_requests(count_characters(values))
         self.rate_limiter.consume(client.name, cost, client.quota, by_length=by_length)
         return values, client
 
-    async def authorize_without_body(self, request: Request, cost: int = 0, by_length: int = 0) -> None:
+    async def authorize_without_body(self, request: Request, cost: int = 0) -> None:
         """Check the key of a request without a body, where one is required, and count so many requests for it."""
         client = self._identify_client(request)
         self.rate_limiter.refuse_banned(client.name)
         client = await self._check_key(client, _get_key(request))
         if cost:
-            self.rate_limiter.consume(client.name, cost, client.quota, by_length=by_length)
+            self.rate_limiter.consume(client.name, cost, client.quota)
 
     def _identify_client(self, request: Request) -> Client:
         settings = self.settings
         network = client_network(client_address(request.scope, settings.trust_proxy))
         quota = Quota(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
         return Client(f"address {network}", quota, settings.char_limit)
-
-    def _limit_keyless(self, request: Request) -> AbstractAsyncContextManager[None]:
-        """Refuse a large body without a key if several are being read, so that they cannot fill the memory."""
-        length = request.headers.get("content-length", "0" if "transfer-encoding" not in request.headers else "")
-        if length.isdecimal() and int(length) <= SMALL_KEYLESS:
-            return nullcontext()
-        if self.keyless_slots.locked():
-            raise OverloadedError(
-                f"{MAX_KEYLESS} large bodies without a key are being read",
-                "Too many large requests without a key in a header or in the query; send it as Authorization: Bearer",
-            )
-        return self.keyless_slots
 
     async def _check_key(self, client: Client, key: str, cost: int = 1) -> Client:
         """Return the client that a key makes of one without; attempts to guess a key are counted as requests."""
@@ -167,15 +144,9 @@ class Service:
         return None
 
     def get_base_url(self, request: Request) -> str:
-        """Return the beginning of URLs of the service, for a client.
-
-        This is --public-url, or the host in the request. If its Host header is not a host and a port, it is only the
-        path.
-        """
+        """Return the beginning of URLs of the service, for a client: --public-url, or the host in its request."""
         if self.settings.public_url:
             return f"{self.settings.public_url.rstrip('/')}/"
-        if not HOST.fullmatch(request.headers.get("host", "")):
-            return request.base_url.path
         scheme = request.headers.get("x-forwarded-proto", "")
         is_trusted = self.settings.trust_proxy and scheme in ("http", "https")
         return str(request.base_url.replace(scheme=scheme) if is_trusted else request.base_url)

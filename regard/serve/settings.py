@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from typer import Option
+
+from regard.errors import UserError
+
+ORIGIN = re.compile(r"https?://[^/\s]+|\*")
+URL_PREFIX = re.compile(r"(?:/[\w.~-]+)*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,3 +93,17 @@ class Settings:
     public_url: Annotated[str, Option(help="Public URL of the service, for the URLs of translated files.")] = ""
     url_prefix: Annotated[str, Option(help="Serve everything under this path only, as in /translate.")] = ""
     page: Annotated[bool, Option(help="Serve the web page.")] = True
+
+    def __post_init__(self) -> None:
+        """Check what the types of the options do not, and write the URL prefix as `/a`, or empty."""
+        if self.require_key and self.keys is None:
+            raise UserError("--require-key needs --keys, the file that `regard keys add` writes")
+        if self.public_url and not self.public_url.startswith(("http://", "https://")):
+            raise UserError(f"--public-url must be a URL like https://example.org, not {self.public_url!r}")
+        prefix = self.url_prefix.strip("/")
+        object.__setattr__(self, "url_prefix", f"/{prefix}" if prefix else "")
+        if not URL_PREFIX.fullmatch(self.url_prefix):
+            raise UserError(f"--url-prefix is a path like /translate, not {self.url_prefix!r}")
+        for origin in self.cors:
+            if not ORIGIN.fullmatch(origin):
+                raise UserError(f"--cors is an origin like https://example.org, without a path, or *; not {origin!r}")

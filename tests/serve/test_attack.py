@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import random
-import select
 import socket
 import string
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from typing import Any
 
-import h11
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -65,71 +63,8 @@ def test_client_that_sends_all_before_it_reads_gets_the_refusal(server: Client, 
         assert client.getresponse().status == 200
 
 
-def test_refused_body_is_not_read_forever(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts, "DISCARD_LIMIT", 10_000)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT) as client:
-        client.sendall(POST + b"Content-Length: 9999999999\r\n\r\n")
-        assert client.recv(65536).startswith(b"HTTP/1.1 413")
-        with suppress(ConnectionError):
-            client.sendall(b"a" * 20_000)
-            while client.recv(65536):
-                pass
-
-
-def count_parsed_events(sent: bytes) -> int:
-    """Return the number of events that a request is parsed into before it ends or is refused."""
-    parser, count = timeouts.LimitedParser(h11.SERVER, timeouts.HEAD_SIZE), 0
-    parser.receive_data(sent)
-    with suppress(h11.RemoteProtocolError):
-        while parser.next_event() not in (h11.NEED_DATA, h11.PAUSED):
-            count += 1
-    return count
-
-
-CHUNKED = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def test_body_of_tiny_chunks_is_refused(server: Client) -> None:
-    sent = POST + CHUNKED + b"1\r\na\r\n" * 200_000
-    assert count_parsed_events(sent) == 1 + timeouts.CHUNKS
-    answer = send_raw(server, sent)
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert "chunks of 1024 bytes" in json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
-    assert_alive(server)
-
-
-def test_body_of_large_chunks_and_of_few_small_ones_is_read(server: Client) -> None:
-    large = b"400\r\n" + b" " * 1024 + b"\r\n"
-    for chunks in (large * 1500, large * 10 + b"1\r\n \r\n" * 1000, b"1\r\n \r\n" * 1000):
-        body = json.dumps(REQUEST).encode()
-        answer = send_raw(server, POST + CHUNKED + chunks + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
-        assert answer.startswith(b"HTTP/1.1 200"), answer
-
-
-def test_tiny_chunks_after_a_refusal_end_the_connection(server: Client) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT) as client:
-        client.sendall(POST.replace(b"/translate", b"/nowhere") + CHUNKED)
-        assert client.recv(65536).startswith(b"HTTP/1.1 404")
-        with suppress(ConnectionError):
-            client.sendall(b"1\r\na\r\n" * 10_000)
-            while client.recv(65536):
-                pass
-    assert_alive(server)
-    assert not [line for line in server.log if "data_received" in line["event"]]
-
-
-def test_thousands_of_headers_are_refused_unparsed(server: Client) -> None:
-    head, pipelined = b"GET /health HTTP/1.1\r\nHost: x\r\n", b"a:\r\n" * 15_000 + b"\r\n"
-    assert count_parsed_events(head + pipelined) == 0
-    assert count_parsed_events(head + b"a:\r\n" * 900 + b"\r\n") == 2
-    for sent, statuses in ((head + pipelined, [b"400"]), (head + b"\r\n" + head + pipelined, [b"200", b"400"])):
-        answers = send_raw(server, sent, close=False).split(b"HTTP/1.1 ")[1:]
-        assert [answer[:3] for answer in answers] == statuses
-        assert json.loads(answers[-1].partition(b"\r\n\r\n")[2])["error"].endswith("more than 1000 headers")
-
-
-def send_raw(server: Client, sent: bytes, close: bool = True) -> bytes:
-    """Send bytes over a socket and return everything that comes back."""
+def send_raw(server: Client, sent: bytes, close: bool = False) -> bytes:
+    """Send bytes over a socket, may close its sending side, and return everything that comes back."""
     received = b""
     with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT) as client:
         with suppress(OSError):  # the server answers and closes the connection before it has read everything
@@ -142,20 +77,12 @@ def send_raw(server: Client, sent: bytes, close: bool = True) -> bytes:
     return received
 
 
-def test_half_closed_connection_gets_its_answer(server: Client) -> None:
-    body = b"q=the+old+house&source=en&target=de"
-    head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
-    answer = send_raw(server, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == server.translate("the old house")
-
-
 def test_slow_senders_time_out(fluent_run: Run) -> None:
     head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     unfinished_headers = b"POST /translate HTTP/1.1\r\nHost: x\r\nX-Slow: "
     with serve_in_thread(fluent_run.folder, patience=2) as server, ThreadPoolExecutor(3) as threads:
         sent = (head + b'{"q": ', unfinished_headers, b"")
-        answers = list(threads.map(lambda data: send_raw(server, data, close=False), sent))
+        answers = list(threads.map(lambda data: send_raw(server, data), sent))
         assert answers[0].startswith(b"HTTP/1.1 408")
         assert b"took too long" in answers[0]
         assert answers[1:] == [b"", b""]
@@ -167,10 +94,7 @@ def test_connections_beyond_the_limit_are_refused(fluent_run: Run) -> None:
         for _ in range(2):
             busy = sockets.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT))
             busy.sendall(b"GET /health HTTP/1.1\r\n")
-        answer = server.http.get("/health")
-        assert (answer.status_code, set(answer.json())) == (503, {"error"})
-        assert answer.headers["Retry-After"]
-        assert server.logged("/health")["status"] == 503
+        assert server.http.get("/health").status_code == 503
         sockets.close()
         while server.http.get("/health").status_code != 200:  # until the server has seen that they are closed
             pass
@@ -216,9 +140,14 @@ def test_client_that_does_not_read_its_answer_is_disconnected(fluent_run: Run, m
         serve_in_thread(fluent_run.folder, char_limit=-1, body_limit=12_000_000) as server,
         ask_without_reading(server, 8_000_000) as unread,
     ):
-        poll = select.poll()
-        poll.register(unread, 0)  # reports errors and the end of the connection
-        assert poll.poll(1000 * TIMEOUT) == [(unread.fileno(), select.POLLERR | select.POLLHUP)]
+        assert unread.recv(1)
+        while server.server.server_state.connections:
+            pass
+        received = 0
+        with suppress(ConnectionError):
+            while part := unread.recv(1_000_000):
+                received += len(part)
+        assert received < 8_000_000
 
 
 def test_client_that_reads_in_small_parts_gets_the_whole_answer(fluent_run: Run) -> None:
@@ -232,7 +161,7 @@ def test_client_that_reads_in_small_parts_gets_the_whole_answer(fluent_run: Run)
         assert received > 8_000_000
 
 
-POST = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /translate HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
 MALFORMED = {
     "binary": (b"\x00\x01\x02\xff" * 100, 400),
     "unknown protocol": (b"GET / HTTQ/1.1\r\n\r\n", 400),
@@ -248,7 +177,6 @@ MALFORMED = {
 def test_malformed_http_is_refused(server: Client, sent: bytes, status: int) -> None:
     answer = send_raw(server, sent)
     assert answer.startswith(b"HTTP/1.1 %d " % status)
-    assert set(json.loads(answer.partition(b"\r\n\r\n")[2])) == {"error"}
     assert_alive(server)
 
 
@@ -272,10 +200,9 @@ def test_unexpected_errors_are_json(server: Client, monkeypatch: pytest.MonkeyPa
     assert_alive(server)
 
 
-def test_truncated_body_ends_the_connection(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeouts, "HALF_CLOSE_GRACE", 0.2)  # seconds that a half-closed connection is kept
+def test_truncated_body_ends_the_connection(server: Client) -> None:
     sent = POST + b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
-    assert send_raw(server, sent) == b""
+    assert send_raw(server, sent, close=True) == b""
     assert_alive(server)
 
 

@@ -10,8 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
-from typing import Any
+from multiprocessing.connection import Connection, Pipe
 
 import pytest
 from support.archives import make_zip
@@ -23,9 +22,10 @@ from regard.serve.engine.documents import (
     Document,
     DocumentPool,
     DocumentProcess,
+    DocumentResult,
     ProcessLimits,
-    answer_request,
-    split_texts,
+    run_document_process,
+    translate_in_process,
 )
 from regard.serve.http.errors import HTTPError, OverloadedError
 
@@ -64,10 +64,16 @@ def translate(pool: DocumentPool, name: str, content: bytes) -> bytes:
     return made
 
 
+def wait_for_end(process: DocumentProcess) -> int | None:
+    process.process.join()
+    return process.process.exitcode
+
+
 def get_id(pool: DocumentPool) -> int:
     """Return the id of the process that translates the next document."""
     if not pool.idle:
         translate(pool, "a.txt", b"one")
+    assert pool.idle[0].process.pid is not None
     return pool.idle[0].process.pid
 
 
@@ -85,11 +91,8 @@ def test_document_process_translates_as_the_library_does(pool: DocumentPool) -> 
     assert warnings == ["a.txt: no translation for 'one', which stays as it is"]
 
 
-def test_large_documents_are_sent_in_small_messages(pool: DocumentPool) -> None:
-    texts = ["слово"] * 1200 + ["а" * 150_000] * 2 + ["б" * 250_000, "в"]
-    assert [len(batch) for batch in split_texts(texts)] == [1000, 201, 1, 1, 1]
-    assert [text for batch in split_texts(texts) for text in batch] == texts
-    content = "\n".join(texts).encode()
+def test_large_documents_pass_the_pipe(pool: DocumentPool) -> None:
+    content = "\n".join(["слово"] * 1200 + ["а" * 150_000] * 2).encode()
     assert translate(pool, "a.txt", content) == translate_document("a.txt", content, double)
 
 
@@ -145,17 +148,15 @@ def test_document_whose_process_is_killed_is_refused_and_the_next_one_translated
 
 @pytest.mark.slow
 def test_document_is_finished_if_all_processes_of_the_service_are_told_to_end(pool: DocumentPool) -> None:
-    process = DocumentProcess(pool.limits)
-    pool.idle.append(process)
+    process_id = get_id(pool)
 
     def send_signals(texts: Sequence[str]) -> list[str]:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(process.process.pid, number)
+            os.kill(process_id, number)
         return double(texts)
 
-    send_signals([])  # while it starts
     assert translate_documents(pool, Document("a.txt", b"one"), translate=send_signals) == [b"one one"]
-    assert pool.idle == [process]
+    assert get_id(pool) == process_id
 
 
 @pytest.mark.slow
@@ -166,14 +167,14 @@ def test_document_that_takes_too_much_memory_is_refused(pool: DocumentPool) -> N
     assert translate(pool, "a.txt", b"one") == b"one one"
 
 
-def test_process_without_memory_for_a_message_ends_instead_of_leaving_the_service_waiting() -> None:
+def test_process_without_memory_for_a_message_is_not_used_again() -> None:
     class FullConnection(Connection):
-        def send_bytes(self, *arguments: object) -> None:
+        def send(self, obj: object) -> None:
             raise MemoryError
 
-    connection = FullConnection(os.open(os.devnull, os.O_RDWR))
-    with connection, pytest.raises(SystemExit):
-        answer_request(connection, Document("a.txt", b"one"))
+    with FullConnection(os.open(os.devnull, os.O_RDWR)) as connection:
+        result = translate_in_process(connection, Document("a.txt", b"one"))
+    assert result == DocumentResult(error="a.txt takes too much memory; it is not translated", is_last=True)
 
 
 @pytest.mark.slow
@@ -199,7 +200,7 @@ def test_cancelled_document_ends_its_process(pool: DocumentPool) -> None:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(process.process.wait) == -signal.SIGKILL
+        assert await asyncio.to_thread(wait_for_end, process) == -signal.SIGKILL
         assert (pool.slots.locked(), pool.idle) == (False, [])
 
     get_id(pool)
@@ -215,7 +216,7 @@ def test_document_is_cancelled_while_its_process_parses_it(pool: DocumentPool) -
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(process.process.wait) == -signal.SIGKILL
+        assert await asyncio.to_thread(wait_for_end, process) == -signal.SIGKILL
 
     async def translate_nothing(texts: Sequence[str]) -> list[str]:
         raise AssertionError(texts)
@@ -230,56 +231,19 @@ def test_document_process_imports_neither_torch_nor_the_web_framework() -> None:
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "set()\n"
 
 
-def test_documents_are_translated_where_processes_cannot_be_limited() -> None:
-    script = """if True:
-        import asyncio, sys
-        sys.modules["resource"] = None  # as on Windows
-        from regard.serve.engine.documents import Document, DocumentPool
-
-        async def translate(texts):
-            return ["two"]
-
-        async def run():
-            pool = DocumentPool(processes=1, queue_size=0)
-            print(await pool.translate(Document("a.txt", b"one"), translate, print), pool.idle)
-
-        asyncio.run(run())
-    """
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "b'two' []\n"
-
-
-def test_document_that_is_cancelled_while_a_thread_parses_it_is_not_translated(
-    pool: DocumentPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parsing, is_cancelled, ended = threading.Event(), threading.Event(), threading.Event()
+def test_documents_are_translated_where_processes_cannot_be_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "resource", None)  # as on Windows
-
-    def parse(name: str, content: bytes, translate: Callable[[Sequence[str]], list[str]], *arguments: Any) -> bytes:
-        parsing.set()
-        is_cancelled.wait()
-        try:
-            return translate(["one"])[0].encode()
-        finally:
-            ended.set()
-
-    translated: list[str] = []
-
-    async def translate(texts: Sequence[str]) -> list[str]:
-        translated.extend(texts)
-        return list(texts)
-
-    async def cancel() -> None:
-        task = asyncio.create_task(pool.translate(Document("a.txt", b"one"), translate, print))
-        await asyncio.to_thread(parsing.wait)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        is_cancelled.set()
-        await asyncio.to_thread(ended.wait)
-
-    monkeypatch.setattr(documents, "translate_document", parse)
-    asyncio.run(cancel())
-    assert not translated
+    monkeypatch.setattr(documents, "_get_memory", lambda: 0)
+    ours, theirs = Pipe()
+    thread = threading.Thread(target=run_document_process, args=(theirs, ProcessLimits()), daemon=True)
+    monkeypatch.setattr(documents, "ignore_signals", lambda: None)  # only the main thread could
+    thread.start()
+    ours.send(Document("a.txt", b"one"))
+    assert ours.recv() == ["one"]
+    ours.send(["two"])
+    assert ours.recv() == DocumentResult(b"two", [])
+    ours.close()
+    thread.join()
 
 
 @pytest.mark.slow

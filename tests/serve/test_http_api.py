@@ -121,35 +121,16 @@ def test_unknown_paths_and_methods_are_json_errors(server: Server) -> None:
     assert '"422"' not in server.http.get("/openapi.json").text
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "unit", "status", "error"),
-    [
-        ("GET", "/page/base.css", "bytes=99999999-", 416, "Requested Range Not Satisfiable"),
-        ("GET", "/page/base.css", "bytes=", 400, "Range header: range must be requested"),
-        ("GET", "/", "bytes=9-1", 400, "Range header: start must be less than end"),
-        ("GET", "/docs", "lines=1-2", 400, "Only support bytes range"),
-        ("HEAD", "/page/base.css", "bytes=99999999-", 416, None),
-        ("GET", "/page/", "", 404, "Not Found"),
-        ("GET", "/page/%00", "", 404, "Not Found"),
-        ("GET", f"/page/{'a' * 300}", "", 404, "Not Found"),
-        ("POST", "/page/base.css", "", 405, "Method Not Allowed"),
-    ],
-)
-def test_errors_of_static_files_are_json(
-    server: Server, method: str, path: str, unit: str, status: int, error: str | None
-) -> None:
-    answer = server.http.request(method, path, headers={"Range": unit} if unit else {})
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json"), answer.text
-    assert answer.content == b"" if error is None else answer.json() == {"error": error}
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    if status == 416:
-        assert answer.headers["Content-Range"].endswith(f"*/{len(server.http.get(path).content)}")
-
-
-def test_redirect_does_not_repeat_the_host_of_the_request(server: Server) -> None:
-    for path, expected in (("/health/", "/health"), ("/languages/?a=b", "/languages?a=b")):
-        answer = server.http.get(path, headers={"Host": "evil.example"})
-        assert (answer.status_code, answer.headers["Location"]) == (307, expected)
+def test_errors_of_static_files_are_json(server: Server) -> None:
+    for method, path, status, error in (
+        ("GET", "/page/", 404, "Not Found"),
+        ("GET", "/page/%00", 404, "Not Found"),
+        ("GET", f"/page/{'a' * 300}", 404, "Not Found"),
+        ("POST", "/page/base.css", 405, "Method Not Allowed"),
+    ):
+        answer = server.http.request(method, path)
+        assert (answer.status_code, answer.json()) == (status, {"error": error}), path
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
 def test_head_requests_are_answered(server: Server) -> None:
@@ -432,12 +413,15 @@ INVALID_REQUESTS: list[tuple[dict[str, Any], str]] = [
         {"q": "a", "source": "fr", "target": "en"},
         "English (en) is not available as a target language from French (fr)",
     ),
-    ({"q": 5, "source": "en", "target": "de"}, "Invalid request: q parameter is neither text nor a list of texts"),
-    ({"q": ["a", None], "source": "en", "target": "de"}, "q parameter is neither text nor a list of texts"),
-    ({"q": {"a": 1}, "source": "en", "target": "de"}, "q parameter is neither text nor a list of texts"),
-    ({"q": "a", "source": ["en"], "target": "de"}, "Invalid request: source parameter is not text"),
-    ({"q": "a", "source": "en", "target": "de", "format": []}, "Invalid request: format parameter is not text"),
-    ({"q": "a", "source": "en", "target": "de", "alternatives": []}, "alternatives parameter is not a number"),
+    ({"q": 5, "source": "en", "target": "de"}, "Invalid request: q parameter: Input should be a valid string"),
+    ({"q": ["a", None], "source": "en", "target": "de"}, "q parameter: Input should be a valid string"),
+    ({"q": {"a": 1}, "source": "en", "target": "de"}, "q parameter: Input should be a valid string"),
+    ({"q": "a", "source": ["en"], "target": "de"}, "Invalid request: source parameter: Input should be a valid string"),
+    ({"q": "a", "source": "en", "target": "de", "format": {}}, "format parameter: Input should be a valid string"),
+    (
+        {"q": "a", "source": "en", "target": "de", "alternatives": "x"},
+        "alternatives parameter: Input should be a valid integer",
+    ),
 ]
 
 
@@ -466,17 +450,22 @@ def test_health_settings_and_openapi_description(server: Server) -> None:
 
 
 def test_every_answer_has_cors_and_security_headers(server: Server) -> None:
-    requests = (("GET", "/health"), ("POST", "/translate"), ("GET", "/nothing"), ("OPTIONS", "/translate"))
-    for method, path in requests:
-        headers = server.http.request(method, path).headers
+    origin = {"Origin": "https://example.org"}
+    for method, path in (("GET", "/health"), ("POST", "/translate"), ("GET", "/nothing")):
+        headers = server.http.request(method, path, headers=origin).headers
         assert headers["access-control-allow-origin"] == "*"
-        assert headers["access-control-allow-headers"] == "Authorization, Content-Type"
-        assert headers["access-control-expose-headers"] == "Authorization"
-        assert headers["access-control-allow-methods"] == "GET, POST"
         assert "access-control-allow-credentials" not in headers
-        assert headers["access-control-max-age"] == "1728000"
         assert headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_web_pages_may_send_json_and_keys(server: Server) -> None:
+    wanted = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "Authorization, Content-Type"}
+    answer = server.http.options("/translate", headers={"Origin": "https://example.org", **wanted})
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert {"Authorization", "Content-Type"} <= set(answer.headers["access-control-allow-headers"].split(", "))
+    assert "POST" in answer.headers["access-control-allow-methods"]
 
 
 def test_language_codes_have_aliases(fluent_run: Run) -> None:

@@ -176,7 +176,7 @@ def test_several_inputs_are_answered_in_order(server: Client) -> None:
         ("caption", {"image": data_url(b"\x93NUMPY\x01\x00\x00")}, "cannot be read as an array"),
         ("tag", None, "missing q parameter"),
         ("tag", "x" * 1_000_000, "exceeds text limit"),
-        ("tag", [[[[[["x"]]]]]], "nested too deeply"),
+        ("tag", [[[[[["x"]]]]]], "for each word this model reads its text"),
     ],
 )
 def test_invalid_inputs_are_refused_with_a_reason(model: str, q: Any, message: str, server: Client) -> None:

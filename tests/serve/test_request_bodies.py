@@ -9,13 +9,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import httpx
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.responses import JSONResponse
 from support.server import TIMEOUT, ask_in_process, serve_in_thread
 
 from regard.runs import Run
@@ -23,7 +22,6 @@ from regard.serve import language_detection
 from regard.serve.access.api_keys import ApiKeyStore
 from regard.serve.http import request as http_request
 from regard.serve.http.errors import HTTPError
-from regard.serve.http.middleware import ResponseWriter
 from regard.serve.http.schemas import encode_json
 from regard.serve.routes import models
 from regard.serve.settings import Settings
@@ -119,23 +117,15 @@ def test_reading_training_curves_does_not_block_other_requests(
     assert (answer.status_code, gate.opened) == (200, True)
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    )
-)
-def test_answers_are_written_as_by_starlette(value: Any) -> None:
-    assert encode_json(value) == JSONResponse(value).body
+def test_numbers_that_json_lacks_are_null_in_answers() -> None:
+    value = {"ä": [1.5, math.nan, -math.inf], "weights": np.array([[0.123456, 1], [math.nan, 0]], np.float32)}
+    assert encode_json(value) == '{"ä":[1.5,null,null],"weights":[[0.1235,1.0],[null,0.0]]}'.encode()
 
 
-@given(st.lists(st.sampled_from([b"a", b"=", b"&", b"+", b"%", b"%4", b"%C3%A4", "ä".encode(), b"%26", b"\xff"])))
-def test_forms_are_read_as_by_the_standard_library(parts: list[bytes]) -> None:
-    body = b"".join(parts)
-    expected = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(http_request, "UNQUOTE_WINDOW", 4)
-        assert http_request.parse_form(body) == expected
+def test_forms_may_have_broken_escapes_but_not_thousands_of_fields() -> None:
+    assert http_request.parse_form("a=%C3%A4+ä%&b&=%ff".encode()) == [("a", "ä ä%"), ("b", ""), ("", "\ufffd")]
+    with pytest.raises(HTTPError, match="Invalid form"):
+        http_request.parse_form(b"a&" * 1000)
 
 
 def test_client_over_its_limit_is_refused_before_the_body_is_read(fluent_run: Run) -> None:
@@ -154,33 +144,6 @@ def test_key_in_the_query_is_checked_before_the_body_is_read(fluent_run: Run, tm
             return server.http.post("/detect", params={"api_key": key}, content=body, headers=JSON).status_code
 
         assert [post("wrong", b"{"), post(key, b"{"), post(key, b'{"q": "a"}')] == [403, 400, 200]
-
-
-def test_large_bodies_without_a_key_are_read_a_few_at_a_time(
-    fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = ApiKeyStore.create(tmp_path / "keys.db").add()
-    gate = Gate(http_request.parse_json)
-    monkeypatch.setattr(http_request, "parse_json", gate)
-    monkeypatch.setattr("regard.serve.service.MAX_KEYLESS", 1)
-    large = {**REQUEST, "more": "x" * 70_000}
-
-    async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
-        first = asyncio.ensure_future(client.post("/translate", json={**large, "api_key": key}))
-        while not gate.entered.is_set():
-            await asyncio.sleep(0)
-        refused = await client.post("/translate", json={**large, "api_key": key})
-        gate.open.set()
-        others = [
-            await client.post("/translate", json=large, headers={"Authorization": f"Bearer {key}"}),
-            await client.post("/translate", json={**REQUEST, "api_key": key}),
-            await client.post("/translate", json={**large, "api_key": key}),
-        ]
-        return [refused, await first, *others]
-
-    refused, *answers = ask_in_process(fluent_run.folder, Settings(keys=tmp_path / "keys.db", require_key=True), ask)
-    assert (refused.status_code, "Authorization: Bearer" in refused.json()["error"]) == (503, True)
-    assert [answer.status_code for answer in answers] == [200] * 4
 
 
 def test_banned_client_is_refused_before_the_body_is_read(fluent_run: Run, tmp_path: Path) -> None:
@@ -244,25 +207,7 @@ def test_json_in_utf_16_is_refused(encoding: str) -> None:
         http_request.parse_json('{"a": "\\"", "q": [1]}'.encode(encoding))
 
 
-def test_long_numbers_in_json_are_parsed_as_floats() -> None:
-    body = b'{"long": %s, "huge": -%s, "short": -%s, "float": 1.5}' % (b"7" * 300, b"7" * 4300, b"7" * 19)
-    found = http_request.parse_json(body)
-    assert found == {"long": float("7" * 300), "huge": -math.inf, "short": -int("7" * 19), "float": 1.5}
-    assert [type(value) for value in found.values()] == [float, float, int, float]
-
-
-@pytest.mark.parametrize("name", [b"location", b"Location"])
-def test_redirects_do_not_repeat_the_host_that_a_client_states(name: bytes) -> None:
-    sent: list[Any] = []
-
-    async def record(message: Any) -> None:
-        sent.append(message)
-
-    async def redirect() -> None:
-        send = ResponseWriter(record, {"x-frame-options": "DENY"}, has_body=True)
-        await send({"type": "http.response.start", "status": 307, "headers": [(name, b"http://evil/a?b")]})
-        await send({"type": "http.response.start", "status": 307})
-
-    asyncio.run(redirect())
-    assert sent[0]["headers"] == [(b"location", b"/a?b"), (b"x-frame-options", b"DENY")]
-    assert sent[1]["headers"] == [(b"x-frame-options", b"DENY")]
+@pytest.mark.parametrize("escaped", [r"\ud83d", r"\uDE00", r"\ude00\ud83d"])
+def test_lone_surrogates_in_json_are_replaced(escaped: str) -> None:
+    body = b'{"q": "a \\ud83d\\ude00 %s"}' % escaped.encode()
+    assert http_request.parse_json(body) == {"q": "a 😀 " + "\ufffd" * escaped.count("u")}

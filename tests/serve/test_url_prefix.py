@@ -10,7 +10,7 @@ from support.server import serve_in_thread
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.serve.http.middleware import normalize_prefix
+from regard.serve.settings import Settings
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 
@@ -46,7 +46,7 @@ def test_all_routes_are_served_under_the_url_prefix_only(fluent_run: Run, caplog
 
 
 def test_url_prefix_must_be_a_path() -> None:
-    assert [normalize_prefix(given) for given in ("", "/", "a", "/a", "a/b/", "/a/b")] == [
+    assert [Settings(url_prefix=given).url_prefix for given in ("", "/", "a", "/a", "a/b/", "/a/b")] == [
         "",
         "",
         "/a",
@@ -56,4 +56,4 @@ def test_url_prefix_must_be_a_path() -> None:
     ]
     for wrong in ("/a b", "/{x}", "/a//b", "/a?b", "http://x"):
         with pytest.raises(UserError, match="--url-prefix is a path like /translate, not"):
-            normalize_prefix(wrong)
+            Settings(url_prefix=wrong)

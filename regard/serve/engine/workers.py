@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import gc
 import logging
-import multiprocessing
-import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
@@ -24,6 +22,7 @@ import torch
 
 from regard.errors import UserError
 from regard.search import Hypothesis
+from regard.serve.engine.background import ignore_signals, start_process
 from regard.serve.engine.batching import DecodeBatch, K, R, S
 from regard.serve.http.errors import OverloadedError
 from regard.serve.metrics import log_event
@@ -32,8 +31,7 @@ from regard.translate.translation import EncodedSegment
 
 WorkerMain = Callable[[Connection], None]  # main function of a worker, which gets its end of the pipe
 
-STABLE_LIFETIME = 60.0  # seconds after which the death of a worker does not suggest that the next one dies as well
-MAX_PAUSE = 30.0  # seconds between a death and the start of the next worker
+RETRY_PAUSE = 10.0  # seconds after which the start of a worker is tried again if it has failed
 
 
 class WorkerMessage(NamedTuple):
@@ -48,33 +46,18 @@ class Worker(Generic[S, R, K]):
     """A worker process and the service's end of its pipe."""
 
     def __init__(self, main: WorkerMain) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would inherit locks, but not the threads that hold them
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=main, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.lock = threading.Lock()  # if two threads ask for the exit code at once, one may not get it
-        self.started = time.monotonic()
+        self.process, self.pipe = start_process(main)
         self.is_ready = False
-
-    @property
-    def is_alive(self) -> bool:
-        """True if the process runs."""
-        with self.lock:
-            return self.process.is_alive()
 
     def wait(self) -> int | None:
         """Wait for the end of the process and return its exit code."""
-        wait([self.process.sentinel])
-        with self.lock:
-            self.process.join()
-            return self.process.exitcode
+        self.process.join()
+        return self.process.exitcode
 
     def wait_until_ready(self) -> None:
         """Wait until the worker has loaded its model; EOFError if it ends before."""
-        if not self.is_ready:
-            self.pipe.recv()
-            self.is_ready = True
+        self.pipe.recv()
+        self.is_ready = True
 
     def decode(
         self, segments: Sequence[S], key: K, report: Callable[[int, R], None], take_more: Callable[[], Sequence[S]]
@@ -104,20 +87,18 @@ class Worker(Generic[S, R, K]):
 
 
 class WorkerPool(Generic[S, R, K]):
-    """A fixed number of workers. One that dies is replaced, after a pause if it died soon after its start."""
+    """A fixed number of workers. One that has died is replaced when a batch needs it."""
 
     def __init__(self, main: WorkerMain, count: int) -> None:
         self.main = main
-        self.workers: list[Worker[S, R, K]] = [Worker(main) for _ in range(count)]
-        self.changed = threading.Condition()  # held while one of the next three is changed
-        self.idle: list[Worker[S, R, K]] = []
-        self.failing: set[int] = set()  # indices of workers whose latest replacement died before it was ready
-        self.is_closed = False
-        self.watchers = [threading.Thread(target=self._keep_alive, args=(n,), daemon=True) for n in range(count)]
+        self.count = count
+        self.idle: list[Worker[S, R, K]] = [Worker(main) for _ in range(count)]
+        self.changed = threading.Condition()  # held while `idle` is changed
+        self.retry_at = 0.0  # time before which no start is tried, because the latest one has failed
 
     def wait_until_ready(self) -> None:
-        """Wait until all workers are ready; UserError if one dies before. Those that die later are replaced."""
-        for worker in self.workers:
+        """Wait until all workers are ready; UserError if one dies before."""
+        for worker in self.idle:
             try:
                 worker.wait_until_ready()
             except (EOFError, OSError) as error:
@@ -125,14 +106,13 @@ class WorkerPool(Generic[S, R, K]):
                     f"a decoder process ended with exit code {worker.wait()} before its model was loaded; "
                     f"--jobs 0 decodes in the service itself"
                 ) from error
-        self.idle += self.workers
-        for watcher in self.watchers:
-            watcher.start()
 
     @property
     def is_available(self) -> bool:
-        """True if at least one worker can decode."""
-        return any(worker.is_ready and worker.is_alive for worker in self.workers)
+        """True unless all workers have died, and the latest one could not be replaced."""
+        with self.changed:
+            is_dead = len(self.idle) == self.count and not any(worker.process.is_alive() for worker in self.idle)
+            return not is_dead or time.monotonic() >= self.retry_at
 
     def decode(
         self, segments: Sequence[S], key: K, report: Callable[[int, R], None], take_more: Callable[[], Sequence[S]]
@@ -140,77 +120,44 @@ class WorkerPool(Generic[S, R, K]):
         """Decode a batch in an idle worker; OverloadedError if none can be started."""
         worker = self._take()
         try:
+            if not worker.process.is_alive():
+                worker = self._replace(worker)
             worker.decode(segments, key, report, take_more)
         finally:
-            self._put_back(worker)
+            with self.changed:
+                self.idle.append(worker)
+                self.changed.notify_all()
 
     def _take(self) -> Worker[S, R, K]:
+        """Take a worker that runs, or, if all of them are busy or dead, a dead one that may be replaced."""
         with self.changed:
             while True:
-                while self.idle:
-                    if (worker := self.idle.pop(0)).is_alive:
-                        return worker
-                if self.is_closed or len(self.failing) == len(self.workers):
+                running = [worker for worker in self.idle if worker.process.is_alive()]
+                may_start = time.monotonic() >= self.retry_at
+                if running or (self.idle and may_start):
+                    worker = running[0] if running else self.idle[0]
+                    self.idle.remove(worker)
+                    return worker
+                if len(self.idle) == self.count:
                     raise OverloadedError("no decoder process runs", "The decoder restarts; try again in a moment")
                 self.changed.wait()
 
-    def _put_back(self, worker: Worker[S, R, K]) -> None:
-        with self.changed:
-            self.idle.append(worker)
-            self.changed.notify()
-
-    def _mark_as_failing(self, index: int) -> None:
-        self.failing.add(index)
-        self.changed.notify_all()  # threads may wait for this worker
-
-    def _keep_alive(self, index: int) -> None:
-        """Replace a worker whenever it dies, in a thread of its own."""
-        pause = 0.0
-        while True:
-            worker = self.workers[index]
-            exit_code = worker.wait()
-            with self.changed:
-                if not worker.is_ready:
-                    self._mark_as_failing(index)
-                if self.is_closed:
-                    return
-                pause = next_pause(pause, time.monotonic() - worker.started)
-                log_event("decoder died", logging.ERROR, exit_code=exit_code, restart_in=pause)
-                worker.pipe.close()
-                while self.workers[index] is worker:
-                    if self.changed.wait_for(lambda: self.is_closed, pause):
-                        return
-                    try:
-                        self.workers[index] = Worker(self.main)
-                    except OSError as error:  # no memory, processes or file descriptors are left
-                        self._mark_as_failing(index)
-                        pause = next_pause(pause, 0.0)
-                        log_event("decoder cannot be started", logging.ERROR, error, retry_in=pause)
-                worker = self.workers[index]
-            with suppress(EOFError, OSError):  # it died while it loaded, or was closed
-                worker.wait_until_ready()
-                with self.changed:
-                    self.failing.discard(index)
-                self._put_back(worker)
+    def _replace(self, dead: Worker[S, R, K]) -> Worker[S, R, K]:
+        log_event("decoder died", logging.ERROR, exit_code=dead.wait())
+        try:
+            worker: Worker[S, R, K] = Worker(self.main)
+            worker.wait_until_ready()
+        except (EOFError, OSError) as error:  # OSError: no memory, processes or file descriptors are left
+            self.retry_at = time.monotonic() + RETRY_PAUSE
+            log_event("decoder cannot be started", logging.ERROR, error, retry_in=RETRY_PAUSE)
+            raise OverloadedError("no decoder process starts", "The decoder restarts; try again in a moment") from error
+        dead.pipe.close()
+        return worker
 
     def close(self) -> None:
-        """End the workers after their current batches."""
-        with self.changed:
-            self.is_closed = True
-            self.changed.notify_all()
-        for worker in self.workers:
+        """End the workers, after their current batches."""
+        for worker in self.idle:
             worker.close()
-        for watcher in self.watchers:
-            if watcher.ident:
-                watcher.join()
-
-
-def next_pause(pause: float, lifetime: float) -> float:
-    """Return the seconds before a worker is replaced that died `lifetime` seconds after its start.
-
-    Those that die soon are replaced after 0.1, 0.2, 0.4, … seconds, others at once.
-    """
-    return min(MAX_PAUSE, 2 * pause or 0.1) if lifetime < STABLE_LIFETIME else 0.0
 
 
 def work(pipe: Connection, decode: DecodeBatch[S, K, R]) -> None:
@@ -306,10 +253,8 @@ class LocalDecoder:
 def run_decoder_process(
     folder: Path, threads: int, device: torch.device | None, precision: str | None, pipe: Connection
 ) -> None:
-    """Load a run and decode batches of the service, which alone decides when to end, signals do not."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if number := getattr(signal, name, None):  # Windows has no SIGHUP
-            signal.signal(number, signal.SIG_IGN)
+    """Load a run and decode batches of the service."""
+    ignore_signals()
     torch.set_num_threads(threads)
     decoder = LocalDecoder(load(folder, device=device, precision=precision))
     freeze_garbage_collector()

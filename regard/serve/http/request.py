@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from regard.serve.engine.thread_pool import BoundedThreadPool
+from regard.serve.engine.background import BoundedThreadPool
 from regard.serve.http.errors import HTTPError
 
 T = TypeVar("T")
 
 SMALL_BODY = 20_000  # bytes that are parsed so soon that no thread is needed
 MAX_JSON_PARTS = 100_000  # of one body: all threads stand still while JSON is parsed
-EXACT_DIGITS = 20  # of exact whole numbers: the time to parse one grows with the square of its digits
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 MAX_FORM_FIELDS = 100
 FORM_SCOPE_KEY = "regard.form"  # key of the scope for a form whose file is to be closed
-UNQUOTE_WINDOW = 50_000  # bytes of a form that are decoded at once
 
 
 async def read_parameters(request: Request, pool: BoundedThreadPool) -> dict[str, Any]:
@@ -73,31 +73,22 @@ async def _parse(parse: Callable[[bytes], T], body: bytes, pool: BoundedThreadPo
 
 def parse_form(body: bytes) -> list[tuple[str, Any]]:
     """Parse the fields of a form."""
-    if body.count(b"&") >= MAX_FORM_FIELDS:
-        raise HTTPError("Invalid form")
-    fields = [field.partition(b"=") for field in body.split(b"&") if field]
-    return [(_unquote(name), _unquote(value)) for name, _, value in fields]
-
-
-def _unquote(quoted: bytes) -> str:
-    """Decode a part of a form in windows: no other thread runs while `unquote_to_bytes` joins what it found."""
-    decoded, start = bytearray(), 0
-    while start < len(quoted):
-        end = start + UNQUOTE_WINDOW
-        end = next((cut for cut in (end - 2, end - 1) if quoted[cut : cut + 1] == b"%"), end)  # no escape is cut
-        decoded += unquote_to_bytes(quoted[start:end].replace(b"+", b" "))
-        start = end
-    return decoded.decode("utf-8", "replace")
+    try:
+        text = body.decode("utf-8", "replace")
+        return [*parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS)]
+    except ValueError as error:
+        raise HTTPError("Invalid form") from error
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
     """Parse a JSON object in UTF-8: parts are counted in bytes, which other encodings would escape."""
-    if body[:2] in (b"\xff\xfe", b"\xfe\xff") or 0 in body[:4]:
-        raise HTTPError("Invalid JSON format")
     if _has_more_parts(body, MAX_JSON_PARTS):
         raise HTTPError(f"Invalid request: the body has more than {MAX_JSON_PARTS} parts", 413)
     try:
-        parsed = json.loads(body, parse_int=_parse_int, parse_float=_parse_float)
+        parsed = json.loads(body.decode("utf-8-sig"))
+        if SURROGATE.search(body):  # lone ones cannot be encoded
+            text = json.dumps(parsed, ensure_ascii=False)
+            parsed = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     except (ValueError, RecursionError) as error:
         raise HTTPError("Invalid JSON format") from error
     if not isinstance(parsed, dict):
@@ -117,19 +108,3 @@ def _has_more_parts(body: bytes, limit: int) -> bool:
         return True
     outside = b"".join(unescaped.split(b'"')[::2])
     return texts + sum(map(outside.count, (b",", b"[", b"{"))) > limit
-
-
-# Functions of Python, although `float` would do: the GIL is released between numbers.
-def _parse_int(digits: str) -> float:
-    return int(digits) if len(digits.lstrip("-")) < EXACT_DIGITS else float(digits)
-
-
-def _parse_float(digits: str) -> float:
-    return float(digits)
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which JSON can hold, so that a text can be encoded as UTF-8."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -2,67 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
-from pydantic_core import PydanticCustomError, PydanticUseDefault
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import to_json
 from starlette.datastructures import UploadFile
 
 from regard.serve.http.errors import HTTPError
-from regard.serve.http.request import replace_surrogates
 
-
-def _skip_empty(value: Any) -> Any:
-    """Treat an empty parameter as one that is missing."""
-    if value == "":
-        raise PydanticUseDefault
-    return value
-
-
-def _validate_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise PydanticCustomError("text", "is not text")
-    return replace_surrogates(value)
-
-
-def _validate_texts(value: Any) -> str | list[str]:
-    if value == []:
-        raise PydanticUseDefault
-    if isinstance(value, list) and all(isinstance(text, str) for text in value):
-        return list(map(replace_surrogates, value))
-    if not isinstance(value, str):
-        raise PydanticCustomError("texts", "is neither text nor a list of texts")
-    return replace_surrogates(value)
-
-
-def _validate_number(value: Any) -> int:
-    try:
-        if isinstance(value, bool | list | dict) or (isinstance(value, float) and value != int(value)):
-            raise ValueError
-        return int(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise PydanticCustomError("number", "is not a number") from error
-
-
-def _validate_flag(value: Any) -> bool:
-    return value is True or (isinstance(value, str) and value.lower() in ("true", "1", "yes"))
-
-
-def _validate_file(value: Any) -> UploadFile:
-    if not isinstance(value, UploadFile):
-        raise PydanticUseDefault  # of a required parameter: it is missing
-    return value
-
-
-Text = Annotated[str, BeforeValidator(_validate_text), BeforeValidator(_skip_empty)]
-Texts = Annotated[str | list[str], BeforeValidator(_validate_texts), BeforeValidator(_skip_empty)]
-Number = Annotated[int, BeforeValidator(_validate_number), BeforeValidator(_skip_empty)]
-OptionalNumber = Annotated[Number | None, WithJsonSchema({"type": "integer"})]
-Flag = Annotated[bool, BeforeValidator(_validate_flag)]
-File = Annotated[Any, BeforeValidator(_validate_file), WithJsonSchema({"type": "string", "format": "binary"})]
+OptionalNumber = Annotated[int | None, WithJsonSchema({"type": "integer"})]
 JSON_INPUTS: list[dict[str, Any]] = [
     {"type": "string"},
     {"additionalProperties": True, "type": "object"},
@@ -75,15 +25,15 @@ class Parameters(BaseModel):
     """Parameters of a request; unknown ones are ignored."""
 
     model_config = ConfigDict(extra="allow")
-    api_key: Text = Field("", description="A key, where the service asks for one.")
+    api_key: str = Field("", description="A key, where the service asks for one.")
 
 
 P = TypeVar("P", bound=Parameters)
 
 
 def validate(schema: type[P], values: Mapping[str, Any]) -> P:
-    """Validate parameters; the message for the first invalid one is in the words of LibreTranslate."""
-    given = {name: values[name] for name in schema.model_fields if values.get(name) is not None}
+    """Validate parameters; empty ones count as missing. The message names the first invalid one."""
+    given = {name: values[name] for name in schema.model_fields if values.get(name) not in (None, "", [])}
     try:
         return schema.model_validate(given)
     except ValidationError as error:
@@ -91,51 +41,52 @@ def validate(schema: type[P], values: Mapping[str, Any]) -> P:
         name = str(first["loc"][0])
         if first["type"] == "missing":
             raise HTTPError(f"Invalid request: missing {name} parameter") from error
-        raise HTTPError(f"Invalid request: {name} parameter {first['msg']}") from error
+        raise HTTPError(f"Invalid request: {name} parameter: {first['msg']}") from error
 
 
 class TranslateRequest(Parameters):
     """Text to translate."""
 
-    q: Texts = Field(description="One text, or several.", examples=["the old house"])
-    source: Text = Field(description="A language's code, or auto.", examples=["en"])
-    target: Text = Field(description="A language's code.", examples=["de"])
-    format: Text = Field("text", description="text, or html: tags are carried over to the words that theirs became.")
-    alternatives: Number = Field(0, description="How many other translations to give as well.")
-    alignment: Flag = Field(False, description="Whether to return the attention and the word alignment.")
-    model: Text = Field("", description="A model by its name, where several serve the two languages.")
+    q: str | list[str] = Field(description="One text, or several.", examples=["the old house"])
+    source: str = Field(description="A language's code, or auto.", examples=["en"])
+    target: str = Field(description="A language's code.", examples=["de"])
+    format: str = Field("text", description="text, or html: tags are carried over to the words that theirs became.")
+    alternatives: int = Field(0, description="How many other translations to give as well.")
+    alignment: bool = Field(False, description="Whether to return the attention and the word alignment.")
+    model: str = Field("", description="A model by its name, where several serve the two languages.")
 
 
 class DetectRequest(Parameters):
     """Text whose language is to be detected."""
 
-    q: Texts = Field(description="One text, or several in one language.", examples=["ein altes Haus"])
+    q: str | list[str] = Field(description="One text, or several in one language.", examples=["ein altes Haus"])
 
 
 class SuggestRequest(Parameters):
     """A better translation."""
 
-    q: Text = Field(description="The text.")
-    s: Text = Field(description="Its better translation.")
-    source: Text = Field(examples=["en"])
-    target: Text = Field(examples=["de"])
+    q: str = Field(description="The text.")
+    s: str = Field(description="Its better translation.")
+    source: str = Field(examples=["en"])
+    target: str = Field(examples=["de"])
 
 
 class FileRequest(Parameters):
     """A document to translate."""
 
-    file: File
-    source: Text
-    target: Text
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    file: Annotated[UploadFile, WithJsonSchema({"type": "string", "format": "binary"})]
+    source: str
+    target: str
 
 
 class InspectRequest(Parameters):
     """One text for one model."""
 
-    q: Text = Field(examples=["the old house"])
-    model: Text = Field("", description="The model's name; the first one where none is given.")
-    source: Text = Field("", description="Without a model's name: the language of the text, or auto.")
-    target: Text = Field("", description="Without a model's name: the language that it is translated into.")
+    q: str = Field(examples=["the old house"])
+    model: str = Field("", description="The model's name; the first one where none is given.")
+    source: str = Field("", description="Without a model's name: the language of the text, or auto.")
+    target: str = Field("", description="Without a model's name: the language that it is translated into.")
     beam: OptionalNumber = Field(None, description="Beam size; that of the service, but at most 12, if none is given.")
 
 
@@ -147,7 +98,7 @@ class PredictRequest(Parameters):
         description="Text to tag or to classify; for a reader an object with document, query and candidates; for a "
         "captioner one with an image, as a data address. Or a list of such."
     )
-    model: Text = Field("", description="Which model; the first one where none is named.")
+    model: str = Field("", description="Which model; the first one where none is named.")
 
 
 class Error(BaseModel):
@@ -368,24 +319,11 @@ def describe_request(
     return {"responses": describe_errors(), "openapi_extra": {"requestBody": {"required": True, "content": content}}}
 
 
-def round_weights(weights: Any) -> list[float] | None:
+def round_weights(weights: Any) -> Any:
     """Round numbers to four digits for a response; None stays None."""
-    return None if weights is None else [round(float(weight), 4) for weight in weights]
+    return None if weights is None else np.round(np.asarray(weights, float), 4).tolist()
 
 
 def encode_json(value: Any) -> bytes:
-    """Write a response as Starlette's JSONResponse does, but row by row: no other thread runs while one is written.
-
-    It may have arrays of attention weights and the like, which are rounded.
-    """
-    return _to_json(value).encode("utf-8")
-
-
-def _to_json(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        value = round_weights(value) if value.ndim == 1 else list(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{_to_json(str(name))}:{_to_json(part)}" for name, part in value.items()) + "}"
-    if isinstance(value, list | tuple) and any(isinstance(part, dict | list | tuple | np.ndarray) for part in value):
-        return "[" + ",".join(map(_to_json, value)) + "]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """Write a response that may have arrays of attention weights, which are rounded; NaN and inf become null."""
+    return to_json(value, inf_nan_mode="null", fallback=round_weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from operator import itemgetter
@@ -15,11 +14,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
 from regard.search.trace import PartialHypothesis, search_with_trace
+from regard.serve.engine.background import BoundedThreadPool, pause_between
 from regard.serve.engine.models import PredictionModel, TranslationModel, summarize_served_run
-from regard.serve.engine.thread_pool import BoundedThreadPool, pause_between
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError, OverloadedError
-from regard.serve.http.request import replace_surrogates
 from regard.serve.http.schemas import describe_errors, describe_request, encode_json, round_weights
 from regard.serve.language_detection import AUTO, name_language
 from regard.serve.service import Service
@@ -34,10 +32,7 @@ from regard.translate.translator import StreamedWord, stream_words
 MAX_CHARACTERS = 400  # of a text that is inspected
 MAX_BEAM = 12
 IMAGE = "image"  # its size is limited by that of the body, not of a text
-MAX_DEPTH = 4  # of nested inputs
 MAX_ROWS = 2000  # metrics of one response
-TAIL = 100_000  # bytes at the end of the metrics that are read free of charge
-BYTES_PER_REQUEST = 1_000_000  # of metrics, for the rate limits
 KIND, STEP = re.compile(rb'"kind": ?"([^"]*)"'), re.compile(rb'"step": ?(\d{1,18})')
 T = TypeVar("T")
 GREEDY = Options(beam=1, addresses=False)
@@ -57,13 +52,9 @@ def make_router(service: Service) -> APIRouter:
     @routes.get("/models/{model}/curves", response_model=schemas.TrainingCurves, responses=describe_errors())
     async def curves(request: Request, model: str, after: int | None = None) -> Response:
         """Return the metrics of training, also while a run is still training."""
-        await service.authorize_without_body(request)
-        folder, after = service.models.find_run(model), -1 if after is None else after
-        start = await service.file_pool(_find_tail, folder, after)
-        if start is None or after < 0:  # a client that follows a run reads its beginning once
-            size = await service.file_pool(_count_metrics_bytes, folder)
-            await service.authorize_without_body(request, cost=1, by_length=math.ceil(size / BYTES_PER_REQUEST))
-        body = await service.file_pool(lambda: encode_json(read_training_curves(folder, after, start or 0)))
+        await service.authorize_without_body(request, cost=int(after is None))  # following a run is free
+        folder = service.models.find_run(model)
+        body = await service.file_pool(lambda: encode_json(read_training_curves(folder, after)))
         return Response(body, media_type="application/json")
 
     @routes.post("/trace", response_model=schemas.Trace, **describe_request(schemas.InspectRequest))
@@ -102,17 +93,13 @@ def make_router(service: Service) -> APIRouter:
         parameters, client = await service.authorize_and_read(request, schemas.PredictRequest)
         model = service.models.get_predictor(parameters.model)
 
-        def check_inputs() -> list[Any]:
-            inputs = parameters.q if isinstance(parameters.q, list) else [parameters.q]
-            cleaned = [_clean_json(value) for value in inputs]
-            service.check_sizes(list(map(_join_texts, cleaned)), client)
-            return cleaned
+        inputs = parameters.q if isinstance(parameters.q, list) else [parameters.q]
+        service.check_sizes(list(map(_join_texts, inputs)), client)
 
         def predict_as_json() -> bytes:
             predictions = list(map(_prediction_to_json, model.predict(inputs)))
             return encode_json({"model": model.name, "task": model.task, "predictions": predictions})
 
-        inputs = await service.text_pool(check_inputs)
         return Response(await service.prediction_pool(predict_as_json), media_type="application/json")
 
     return routes
@@ -188,46 +175,25 @@ def describe_model(model: TranslationModel) -> dict[str, Any]:
     }
 
 
-def read_training_curves(folder: Path, after: int, start: int = 0) -> dict[str, Any]:
-    """Read the metrics of a run after a step, from a byte on; of many, some at regular distances, and only these.
-
-    All rows after the step must begin at that byte or behind it, see `_find_tail`.
-    """
-    run = Run(folder)
+def read_training_curves(folder: Path, after: int | None = None) -> dict[str, Any]:
+    """Read the metrics of a run after a step; of many, some at regular distances, and only these are parsed."""
+    run, first = Run(folder), -1 if after is None else after + 1
     lines: list[tuple[bytes, int, bytes]] = []
-    for number, line in enumerate(_read_lines(run.metrics_path, start), 1):
+    for number, line in enumerate(_read_lines(run.metrics_path), 1):
         kind, step = KIND.search(line), STEP.search(line)
-        if step is None or int(step[1]) > after:
+        if line.endswith(b"\n") and (step is None or int(step[1]) >= first):
             lines.append((kind[1] if kind else b"", number, line))
     rows = [run.parse_metrics_line(line, number) for _, number, line in thin_out(lines, MAX_ROWS, itemgetter(0))]
     return {
-        "rows": [_replace_nonfinite(row) for row in rows if row["step"] > after],
+        "rows": [row for row in rows if row["step"] >= first],
         "finished": summarize_served_run(folder).finished,
     }
 
 
-def _read_lines(path: Path, start: int = 0) -> Iterator[bytes]:
-    """Yield the complete lines of a file that begin at a byte or behind it."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        if start:
-            file.seek(start - 1)
-            file.readline()
-        yield from (line for line in pause_between(file) if line.endswith(b"\n"))
-
-
-def _find_tail(folder: Path, after: int) -> int | None:
-    """Return the byte of the metrics behind which all rows after a step are; None if they are not near the end."""
-    path = Run(folder).metrics_path
-    start = max(0, _count_metrics_bytes(folder) - TAIL)
-    step = STEP.search(next(_read_lines(path, start), b""))
-    return start if not start or (step and int(step[1]) <= after) else None
-
-
-def _count_metrics_bytes(folder: Path) -> int:
-    path = Run(folder).metrics_path
-    return path.stat().st_size if path.is_file() else 0
+def _read_lines(path: Path) -> Iterator[bytes]:
+    if path.is_file():
+        with path.open("rb") as file:
+            yield from pause_between(file)
 
 
 def thin_out(rows: Sequence[T], limit: int, kind: Callable[[Any], Any] = itemgetter("kind")) -> list[T]:
@@ -242,13 +208,6 @@ def thin_out(rows: Sequence[T], limit: int, kind: Callable[[Any], Any] = itemget
         count = min(len(indices), max(2, limit // len(kinds)))
         selected.update(indices[step * (len(indices) - 1) // max(1, count - 1)] for step in range(count))
     return [rows[index] for index in sorted(selected)]
-
-
-def _replace_nonfinite(row: dict[str, Any]) -> dict[str, Any]:
-    """Replace NaN and inf, which JSON does not have, by None."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
-    }
 
 
 def _trace_decoding(model: TranslationModel, text: str, beam: int) -> dict[str, Any]:
@@ -300,23 +259,15 @@ def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
     return {"text": prediction.to_text(), **prediction.to_dict(), "looks": lines}
 
 
-def _clean_json(value: Any, depth: int = 0) -> Any:
-    """Replace lone surrogates in the texts of an input, and refuse one that is nested too deeply."""
-    if depth > MAX_DEPTH:
-        raise HTTPError("Invalid request: q parameter is nested too deeply")
-    if isinstance(value, str):
-        return replace_surrogates(value)
-    if isinstance(value, list):
-        return [_clean_json(part, depth + 1) for part in value]
-    if isinstance(value, dict):
-        return {replace_surrogates(name): _clean_json(part, depth + 1) for name, part in value.items()}
-    return value
-
-
 def _join_texts(value: Any) -> str:
-    """Join all texts of an input, so that their length can be checked."""
-    if isinstance(value, dict):
-        return "".join(_join_texts(part) for name, part in value.items() if name != IMAGE)
-    if isinstance(value, list):
-        return "".join(map(_join_texts, value))
-    return value if isinstance(value, str) else ""
+    """Join all texts of an input, however deeply nested, so that their length can be checked."""
+    texts, parts = list[str](), [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            parts += [inner for name, inner in part.items() if name != IMAGE]
+    return "".join(texts)

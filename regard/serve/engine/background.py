@@ -1,12 +1,16 @@
-"""Work beside the event loop: bounded thread pools, and threads that leave it time."""
+"""Work beside the event loop: bounded thread pools, threads that leave it time, and helper processes."""
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
 from regard.serve.http.errors import OverloadedError
@@ -49,3 +53,23 @@ def pause_between(items: Iterable[T]) -> Iterator[T]:
         if number % ITEMS_PER_PAUSE == 0:
             time.sleep(PAUSE)
         yield item
+
+
+def start_process(main: Callable[..., None], *arguments: Any) -> tuple[SpawnProcess, Connection]:
+    """Start a process with one end of a pipe and the arguments, and return it with the other end.
+
+    It should end when the pipe is closed, and call `ignore_signals` first.
+    """
+    context = multiprocessing.get_context("spawn")  # a fork would inherit locks, but not the threads that hold them
+    ours, theirs = context.Pipe()
+    process = context.Process(target=main, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def ignore_signals() -> None:
+    """Ignore the signals that end the service: all its processes may get them, but it lets its helpers finish."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if number := getattr(signal, name, None):  # Windows has no SIGHUP
+            signal.signal(number, signal.SIG_IGN)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from regard.serve.engine.thread_pool import BoundedThreadPool
+from regard.serve.engine.background import BoundedThreadPool
 from regard.serve.http.errors import OverloadedError
 
 
