@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.server import FakeClock
 
 from regard.serve.file_store import LIFETIME, MIN_SIZE, FileStore
 from regard.serve.http.errors import HTTPError
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder for the files of a test."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
 @contextmanager
-def open_store(capacity: int, clock: FakeClock | None = None) -> Iterator[FileStore]:
-    files = FileStore(capacity, clock or FakeClock())
+def open_store(capacity: int) -> Iterator[FileStore]:
+    files = FileStore(capacity)
     try:
         yield files
     finally:
@@ -34,7 +40,7 @@ def is_stored(files: FileStore, key: str) -> bool:
     return path is not None and path.is_file()
 
 
-def test_files_of_one_client_do_not_displace_those_of_another() -> None:
+def test_files_of_one_client_do_not_displace_those_of_another(folder: Path) -> None:
     with open_store(capacity=30 * MIN_SIZE) as files:
         first = store(files, "a", b"mine")
         keys = [store(files, "b") for _ in range(500)]
@@ -44,7 +50,8 @@ def test_files_of_one_client_do_not_displace_those_of_another() -> None:
         path = files.find(first)
         assert path is not None
         assert path.read_bytes() == b"mine"
-        assert len(list(Path(files.folder.name).iterdir())) == 4, "dropped files are deleted from the disk"
+        assert len(list(folder.iterdir())) == 4, "dropped files are deleted from the disk"
+    assert list(folder.iterdir()) == []
 
 
 def test_quota_of_a_client_is_counted_in_bytes() -> None:
@@ -62,22 +69,17 @@ def test_quota_of_a_client_is_counted_in_bytes() -> None:
 
 
 def test_full_storage_is_a_503_with_retry_after() -> None:
-    clock = FakeClock()
-    with open_store(capacity=10 * MIN_SIZE, clock=clock) as files:
-        keys = []
-        for number in range(10):
-            clock.now = float(number)
-            keys.append(store(files, f"client {number}"))
+    with open_store(capacity=10 * MIN_SIZE) as files:
+        keys = [store(files, f"client {number}") for number in range(10)]
         with pytest.raises(HTTPError, match="Too many translated files") as refused:
             files.check_capacity("another", 1)
-        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": str(int(LIFETIME) - 9)})
+        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "60"})
         with pytest.raises(HTTPError, match="Too many translated files"):
             store(files, "another")
         assert all(is_stored(files, key) for key in keys)
         assert is_stored(files, store(files, "client 3")), "a client with a file may replace it"
         assert [is_stored(files, key) for key in keys] == [True] * 3 + [False] + [True] * 6
-        clock.now = LIFETIME + 0.5
-        assert not is_stored(files, keys[0])
+        files.delete(keys[0])
         assert is_stored(files, store(files, "another"))
 
 
@@ -92,7 +94,7 @@ class RecordingLoop(asyncio.SelectorEventLoop):
         self.later.append((delay, lambda: callback(*args)))
 
 
-def test_expired_files_are_deleted_without_further_requests() -> None:
+def test_expired_files_are_deleted_without_further_requests(folder: Path) -> None:
     with open_store(capacity=30 * MIN_SIZE) as files, asyncio.Runner(loop_factory=RecordingLoop) as runner:
         keys = [runner.run(files.add("a", "a.txt", b"x")) for _ in range(2)]
         loop = runner.get_loop()
@@ -102,7 +104,7 @@ def test_expired_files_are_deleted_without_further_requests() -> None:
         files.delete(keys[1])
         for expire in expiries:
             expire()
-        assert list(Path(files.folder.name).iterdir()) == []
+        assert list(folder.iterdir()) == []
         assert files.count_bytes() == 0
 
 
@@ -110,31 +112,31 @@ def test_stored_files_are_readable_by_the_owner_only() -> None:
     with open_store(capacity=30 * MIN_SIZE) as files:
         path = files.find(store(files, "a"))
         assert path is not None
-        assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_failed_write_takes_no_quota() -> None:
+def test_failed_write_takes_no_quota(folder: Path) -> None:
     with open_store(capacity=10 * MIN_SIZE) as files:
-        files.folder.cleanup()
+        folder.rmdir()
         for _ in range(3):
             with pytest.raises(OSError, match="No such file"):
                 store(files, "a")
         assert files.count_bytes() == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="folders are locked on POSIX systems only")
-def test_folders_of_killed_services_are_removed_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    stale = tmp_path / "regard-documents-stale"
-    stale.mkdir()
-    (stale / "letter").write_bytes(b"private")
-    (tmp_path / "regard-documents-of-somebody.txt").write_bytes(b"no folder")
-    (tmp_path / "regard-documents-link").symlink_to(tmp_path)
-    with open_store(capacity=30 * MIN_SIZE) as running:
-        kept = store(running, "a")
-        with open_store(capacity=30 * MIN_SIZE):
-            assert not stale.exists()
-            assert is_stored(running, kept), "the folder of a service that runs stays"
-    assert {path.name for path in tmp_path.iterdir()} == {"regard-documents-of-somebody.txt", "regard-documents-link"}
+def test_files_of_killed_services_are_removed_after_their_lifetime(folder: Path) -> None:
+    def make_old(name: str) -> Path:
+        path = folder / name
+        path.write_bytes(b"private")
+        os.utime(path, (0, 0))
+        return path
+
+    stale, other = make_old("regard-document-stale"), make_old("letter")
+    recent = folder / "regard-document-of-a-service-that-runs"
+    recent.write_bytes(b"private")
+    with open_store(capacity=30 * MIN_SIZE) as files:
+        assert not stale.exists()
+        make_old(stale.name)
+        store(files, "a")
+        assert not stale.exists(), "also while the service runs"
+    assert sorted(folder.iterdir()) == sorted([other, recent])

@@ -83,7 +83,7 @@ def test_signal_to_end_finishes_accepted_requests_and_deletes_documents(
     options = ("--processes", 1, "--batch-pieces", 1)
     with start_process(fluent_run, tmp_path, *options) as server, ThreadPoolExecutor(1) as thread:
         assert server.translate_file(b"the old house").status_code == 200
-        assert len(list(server.folder.glob("regard-documents-*/*"))) == 1
+        assert len(list(server.folder.glob("regard-document-*"))) == 1
         waiting = thread.submit(httpx.post, f"{server.url}/translate", json=fields, timeout=TIMEOUT)
         while not server.count_waiting_sentences():
             assert not waiting.done()
@@ -101,7 +101,7 @@ def test_signal_to_end_finishes_accepted_requests_and_deletes_documents(
 def test_ctrl_c_ends_the_service_and_deletes_documents(fluent_run: Run, tmp_path: Path) -> None:
     with start_process(fluent_run, tmp_path) as server:
         assert server.translate_file(b"the old house").status_code == 200
-        assert len(list(server.folder.glob("regard-documents-*/*"))) == 1
+        assert len(list(server.folder.glob("regard-document-*"))) == 1
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait() == 0
         assert list(server.folder.iterdir()) == []

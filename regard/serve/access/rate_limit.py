@@ -1,10 +1,9 @@
-"""Rate limits: a sliding window per client and period, a ban for repeated offenders, and the client of a request."""
+"""Rate limits: a window per client and period, a ban for repeated offenders, and the client of a request."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import IPv6Network, ip_address
@@ -16,7 +15,6 @@ from starlette.types import Scope
 from regard.serve.http.errors import HTTPError
 
 PERIODS = {"minute": 60.0, "hour": 3600.0, "day": 86400.0}
-BUCKETS = 60  # per period; requests of one bucket expire together
 CHARACTERS = 1000  # of text that one request pays for
 MAX_CLIENTS = 50_000  # clients that are remembered at a time
 MAX_ADDRESS = 100  # characters that are kept of an X-Forwarded-For entry
@@ -41,54 +39,36 @@ class Quota(NamedTuple):
 
 
 @dataclass(slots=True)
-class Bucket:
-    """Requests of one client between two moments."""
+class Window:
+    """Requests of one client in a period."""
 
-    first: float
-    last: float
-    cost: int
+    end: float
+    count: int = 0
 
 
-class SlidingWindow:
-    """Requests of each client within the last period; clients without any are forgotten."""
+class FixedWindows:
+    """Requests of each client in a period that begins with its first request."""
 
     def __init__(self, period: float, max_clients: int = MAX_CLIENTS) -> None:
-        """Beyond `max_clients`, the clients whose last request is longest ago are forgotten."""
+        """Beyond `max_clients`, the clients whose periods end first are forgotten."""
         self.period = period
         self.max_clients = max_clients
-        self.clients: OrderedDict[str, deque[Bucket]] = OrderedDict()  # by their last request, oldest first
+        self.clients: dict[str, Window] = {}  # by the ends of their periods
 
-    def buckets(self, client: str, now: float) -> deque[Bucket]:
-        """Return the buckets of a client that have not expired, oldest first."""
-        buckets = self.clients.get(client, deque())
-        while buckets and buckets[0].last + self.period <= now:
-            buckets.popleft()
-        return buckets
-
-    def count(self, client: str, now: float) -> int:
-        """Return the requests of a client in the window."""
-        return sum(bucket.cost for bucket in self.buckets(client, now))
-
-    def seconds_until(self, client: str, limit: int, now: float) -> float:
-        """Return the seconds until a client has at most `limit` requests in the window."""
-        excess = self.count(client, now) - limit
-        for bucket in self.buckets(client, now):
-            excess -= bucket.cost
-            if excess <= 0:
-                return bucket.last + self.period - now
-        return self.period
+    def get(self, client: str, now: float) -> Window:
+        """Return the current period of a client, or a new one."""
+        window = self.clients.get(client)
+        return window if window and now < window.end else Window(now + self.period)
 
     def add(self, client: str, cost: int, now: float) -> None:
         """Count requests of a client."""
-        buckets = self.clients.setdefault(client, deque())
-        self.clients.move_to_end(client)
-        if buckets and now - buckets[-1].first < self.period / BUCKETS:
-            buckets[-1].last = now
-            buckets[-1].cost += cost
-        else:
-            buckets.append(Bucket(now, now, cost))
-        while len(self.clients) > self.max_clients or not self.buckets(next(iter(self.clients)), now):
-            self.clients.popitem(last=False)
+        window = self.get(client, now)
+        if not window.count:
+            self.clients.pop(client, None)
+            self.clients[client] = window  # behind all others
+        window.count += cost
+        while len(self.clients) > self.max_clients or next(iter(self.clients.values())).end <= now:
+            del self.clients[next(iter(self.clients))]
 
 
 class RateLimiter:
@@ -97,8 +77,8 @@ class RateLimiter:
     def __init__(self, ban_after: int = -1, clock: Callable[[], float] = time.monotonic) -> None:
         self.ban_after = ban_after
         self.clock = clock
-        self.windows = {name: SlidingWindow(period) for name, period in PERIODS.items()}
-        self.violations = SlidingWindow(PERIODS["hour"])
+        self.windows = {name: FixedWindows(period) for name, period in PERIODS.items()}
+        self.violations = FixedWindows(PERIODS["hour"])
 
     def consume(self, client: str, cost: int, quota: Quota, *, by_length: int = 0, counted: int = 0) -> None:
         """Count `cost` requests in each period, or refuse them if they exceed the quota.
@@ -115,16 +95,16 @@ class RateLimiter:
         """Refuse requests that exceed the quota; see `consume`."""
         now = self.clock()
         for period, limit in quota.limits.items():
-            window, due = self.windows[period], max(cost, min(by_length, limit - counted))
-            if window.count(client, now) + due > limit:
+            window = self.windows[period].get(client, now)
+            if window.count + max(cost, min(by_length, limit - counted)) > limit:
                 if self.ban_after >= 0:
                     self.violations.add(client, 1, now)
-                seconds = max(1, math.ceil(window.seconds_until(client, limit - due - counted, now)))
-                raise HTTPError(f"Slowdown: {limit} per 1 {period}", 429, {"Retry-After": str(seconds)})
+                seconds = str(math.ceil(window.end - now))
+                raise HTTPError(f"Slowdown: {limit} per 1 {period}", 429, {"Retry-After": seconds})
 
     def refuse_banned(self, client: str) -> None:
         """Refuse a client that exceeded its limits too often within an hour."""
-        if self.ban_after >= 0 and self.violations.count(client, self.clock()) >= max(1, self.ban_after):
+        if self.ban_after >= 0 and self.violations.get(client, self.clock()).count >= max(1, self.ban_after):
             raise HTTPError("Too many request limits violations", 403)
 
 
