@@ -302,7 +302,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_locks_in_child)
 
 
-_Rows = Iterator[dict[str, Any]]
 _RUN_FILES = ("config.yaml", "tokenizer", "checkpoints", "metrics.jsonl")  # training may end before it writes the first
 _MAX_DEPTH = 4  # nested folders that are searched for runs
 _MAX_MAGNITUDE = 1e300  # larger numbers in JSON, some beyond the range of float, are damage
@@ -355,27 +354,24 @@ def _iterate_runs(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _iterate_runs(inner, depth - 1)
 
 
-def summarize_run(folder: Path, iterate: Callable[[_Rows], _Rows] = iter) -> RunSummary:
-    """Return the summary of a run; if a file cannot be read, only its `damage` is set.
-
-    `iterate` may pause between rows of metrics, which a long training has many of.
-    """
+def summarize_run(folder: Path) -> RunSummary:
+    """Return the summary of a run; if a file cannot be read, only its `damage` is set."""
     try:
-        return _read_summary(Run(folder), iterate)
+        return _read_summary(Run(folder))
     except UserError as error:
         return RunSummary(folder, damage=str(error).replace(f"{folder}/", ""))
     except OSError as error:
         return RunSummary(folder, damage=f"{Path(error.filename or folder).name}: {error.strerror or error}")
 
 
-def _read_summary(run: Run, iterate: Callable[[_Rows], _Rows]) -> RunSummary:
+def _read_summary(run: Run) -> RunSummary:
     """Read all files of a run; raise UserError or OSError if one is damaged."""
     if not run.exists:
         raise UserError(f"it has no {run.config_path.name}: training ended before the first update")
     config, steps, last_step = run.read_config(), run.list_steps(), 0
     dev_rows: list[dict[str, Any]] = []
     speeds: list[float] = []
-    for row in iterate(run.iterate_metrics()):
+    for row in run.iterate_metrics():
         last_step = row["step"]
         if row["kind"] == "dev":
             dev_rows.append(row)

@@ -89,7 +89,7 @@ def _add_operation_routes(app: FastAPI, service: Service) -> None:
         for model in service.models.models.values():
             if not model.decoder.is_available:
                 raise OverloadedError(f"no decoder process of {model.name} runs", "The decoder restarts")
-            if model.batcher.waiting >= model.batcher.max_waiting:
+            if model.batcher.load >= model.batcher.max_waiting:
                 raise OverloadedError(f"the queue of {model.name} is full")
         return {"status": "ready"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from copy import copy
 from functools import cache
@@ -24,9 +23,7 @@ PUBLIC_CODES = {"pb": "pt-BR", "zh": "zh-Hans", "zt": "zh-Hant"}
 VARIANTS = {"pt": "pb", "pb": "pt", "zh": "zt", "zt": "zh", "nb": "no", "no": "nb", "fil": "tl"}
 MAX_DETECTIONS = 3
 SAMPLE_SIZE = 5000  # characters that detection reads
-URL_SEARCH_SIZE = 4 * SAMPLE_SIZE  # characters of a long text from which URLs are removed to get a sample
-LETTER, SPACE = re.compile(r"[^\W\d_]"), re.compile(r"\s")
-WINDOW = 100_000  # characters of one search, during which no other thread runs
+URL_SEARCH_SIZE = 4 * SAMPLE_SIZE  # characters from which URLs are removed to get a sample
 
 
 def internal_code(code: str) -> str:
@@ -83,9 +80,10 @@ class LanguageDetector:
 
     def __call__(self, text: str) -> list[Detection]:
         """Return the most probable languages, best first."""
-        if not self.codes_by_label or not has_letters(text):
+        sample = _sample(text)
+        if not self.codes_by_label or not any(map(str.isalpha, sample)):
             return [UNDETECTED]
-        ranking = self.identifier.rank(_sample(text))[:MAX_DETECTIONS]
+        ranking = self.identifier.rank(sample)[:MAX_DETECTIONS]
         detections = [
             Detection(self.codes_by_label[str(label)], round(100 * float(probability), 1))
             for label, probability in ranking
@@ -104,32 +102,9 @@ def _load_identifier() -> LanguageIdentifier:
 
 def has_letters(text: str) -> bool:
     """Return whether a text has a letter outside of URLs, and thus something to translate."""
-    return _find_first_word(text) is not None
-
-
-def _find_first_word(text: str) -> int | None:
-    """Return where the first part between white space begins that has a letter outside of URLs.
-
-    White space ends every URL, so each part can be judged alone.
-    """
-    position = 0
-    while position < len(text):
-        letter = LETTER.search(text, position, position + WINDOW)
-        if letter is None:
-            position += WINDOW
-            continue
-        start, end = letter.start(), SPACE.search(text, letter.end())
-        while start and not text[start - 1].isspace():
-            start -= 1
-        position = end.start() if end else len(text)
-        if any(map(str.isalpha, remove_urls(text[start:position]))):
-            return start
-    return None
+    return any(map(str.isalpha, remove_urls(text)))
 
 
 def _sample(text: str) -> str:
-    """Return the beginning of a text without URLs; if it is long, from its first word on."""
-    if len(text) > URL_SEARCH_SIZE:
-        start = _find_first_word(text) or 0
-        text = text[start : start + URL_SEARCH_SIZE]
-    return remove_urls(text)[:SAMPLE_SIZE]
+    """Return the beginning of a text without URLs."""
+    return remove_urls(text[:URL_SEARCH_SIZE])[:SAMPLE_SIZE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -61,10 +62,8 @@ class Service:
         self.detect = LanguageDetector(self.models.languages)
         self.rate_limiter = RateLimiter(settings.ban_after)
         self.file_store = FileStore(settings.kept_limit)
-        self.body_pool = BoundedThreadPool(threads=1, queue_size=60)  # parses bodies
-        self.text_pool = BoundedThreadPool(threads=1, queue_size=1000)  # searches long texts for letters
+        self.text_pool = BoundedThreadPool(threads=1, queue_size=1000)  # parses bodies, searches texts for letters
         self.file_pool = BoundedThreadPool(threads=1, queue_size=16)  # reads files of runs
-        self.key_pool = BoundedThreadPool(threads=4, queue_size=100)  # looks keys up in a file
         self.inspection_pool = BoundedThreadPool(threads=2, queue_size=60)  # traces decodings
         self.prediction_pool = BoundedThreadPool(threads=1, queue_size=60)  # predicts for other tasks
         self.document_pool = DocumentPool(processes=2, queue_size=14)
@@ -86,7 +85,7 @@ class Service:
         if key or self.api_keys is None:
             client = await self._check_key(client, key)
             self.rate_limiter.check(client.name, 1, client.quota)
-        values = await read_parameters(request, self.body_pool)
+        values = await read_parameters(request, self.text_pool)
         cost = count_texts(values)
         if not key:
             client = await self._check_key(client, validate(Parameters, values).api_key, cost)
@@ -130,7 +129,7 @@ class Service:
             return None
         if key:
             try:
-                stored_key = await self.key_pool(self.api_keys.find, key)
+                stored_key = await asyncio.to_thread(self.api_keys.find, key)
             except UserError as error:
                 log_event("keys", logging.ERROR, error)
                 raise HTTPError("Keys cannot be looked up at the moment", 503, {"Retry-After": "2"}) from error
@@ -182,7 +181,9 @@ class Service:
         """
         text = "\n".join(texts)
         detection = self.detect(text)[0]
-        if not has_letters(text) or (detection.confidence and self.models.find_route(detection.language, target)):
+        if not any(map(has_letters, texts)) or (
+            detection.confidence and self.models.find_route(detection.language, target)
+        ):
             return detection
         unknown = [language for language in self.detect.unknown if self.models.find_route(language, target)]
         if detection.confidence and (not unknown or self.detect.confirm(text, detection.language)):
@@ -228,8 +229,8 @@ class Service:
 
     def close(self) -> None:
         """Delete the stored files, and end all threads and processes."""
-        pools = (self.body_pool, self.text_pool, self.file_pool, self.key_pool, self.inspection_pool)
-        for part in (self.file_store, self.document_pool, *pools, self.prediction_pool, self.models):
+        pools = (self.text_pool, self.file_pool, self.inspection_pool, self.prediction_pool)
+        for part in (self.file_store, self.document_pool, *pools, self.models):
             part.close()
 
 

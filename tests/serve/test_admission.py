@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.run import RunSummary, summarize_run
-from regard.serve.access.api_keys import ApiKey, ApiKeyStore, hash_key
+from regard.serve.access.api_keys import ApiKeyStore, hash_key
 from regard.serve.access.rate_limit import FixedWindows, Quota, RateLimiter, client_network
 from regard.serve.engine.models import summarize_served_run
 from regard.serve.http.errors import HTTPError
@@ -170,18 +168,6 @@ def test_limits_of_a_key_override_those_of_the_service(fluent_run: Run, tmp_path
         assert ask_repeatedly(free, 5) == [""] * 5
 
 
-def test_key_file_of_an_older_version_is_migrated(tmp_path: Path) -> None:
-    key = "0123456789abcdef" * 2
-    with closing(sqlite3.connect(tmp_path / "keys.db")) as database, database:
-        columns = "id text primary key, hash blob, req_limit integer, char_limit integer, note text, made text"
-        database.execute(f"create table keys ({columns})")
-        database.execute("insert into keys values (?, ?, 7, 8, 'old', 'then')", (key[:8], hash_key(key)))
-    for _ in range(2):
-        assert ApiKeyStore.create(tmp_path / "keys.db").find(key) == ApiKey(
-            key[:8], "old", "then", req_limit=7, char_limit=8
-        )
-
-
 def test_bearer_key_is_checked_before_the_body_is_parsed(fluent_run: Run, tmp_path: Path) -> None:
     key = ApiKeyStore.create(tmp_path / "keys.db").add(req_limit=1)
     with serve_in_thread(fluent_run.folder, keys=tmp_path / "keys.db") as server:
@@ -237,27 +223,15 @@ def test_long_training_curves_are_read_in_part(
     assert len(parsed) == 1300 + 10, "no other row is parsed"
 
 
-@pytest.mark.parametrize("read", [read_training_curves, summarize_served_run], ids=["curves", "models"])
-def test_reading_long_metrics_leaves_time_for_other_requests(
-    read: Callable[[Path], object], fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copy(fluent_run.config_path, tmp_path)
-    (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n' * 3500, encoding="utf-8")
-    pauses = list[float]()
-    monkeypatch.setattr("regard.serve.engine.background.time.sleep", pauses.append)
-    read(tmp_path)
-    assert len(pauses) >= 4, "one for each thousand rows"
-
-
 def test_run_is_summarized_again_after_a_checkpoint_only(
     fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, read = tmp_path / "run", list[Path]()
     shutil.copytree(fluent_run.folder, folder)
 
-    def summarize(path: Path, iterate: Any) -> RunSummary:
+    def summarize(path: Path) -> RunSummary:
         read.append(path)
-        return summarize_run(path, iterate)
+        return summarize_run(path)
 
     monkeypatch.setattr("regard.serve.engine.models.summarize_run", summarize)
 

@@ -46,11 +46,7 @@ PARTS = ["the", "http://a.de", "www.x.org", "a@b.de", "(a@b.de)", "[X7X]", "12",
 
 @given(st.lists(st.sampled_from([*PARTS, " ", "\n", "\u3000"])).map("".join) | st.text())
 def test_text_has_words_if_a_letter_is_left_without_its_addresses(text: str) -> None:
-    expected = any(map(str.isalpha, remove_urls(text)))
-    assert has_letters(text) == expected
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.serve.language_detection.WINDOW", 2)
-        assert has_letters(text) == expected
+    assert has_letters(text) == any(map(str.isalpha, remove_urls(text)))
 
 
 def test_only_the_beginning_of_a_long_text_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,9 +55,8 @@ def test_only_the_beginning_of_a_long_text_is_read(monkeypatch: pytest.MonkeyPat
         "regard.serve.language_detection.remove_urls",
         lambda text: read.append(text) or remove_urls(text),  # type: ignore[func-returns-value]
     )
-    assert LanguageDetector(["de", "en"])("12 www.x.org " * 5000 + GERMAN * 20_000)[0].language == "de"
-    assert max(map(len, read)) == URL_SEARCH_SIZE
-    assert sum(map(len, read)) < 10 * URL_SEARCH_SIZE, "of more than a million letters"
+    assert LanguageDetector(["de", "en"])("12 www.x.org " * 500 + GERMAN * 20_000)[0].language == "de"
+    assert list(map(len, read)) == [URL_SEARCH_SIZE], "of more than a million letters"
 
 
 def test_undetectable_language_is_assumed_if_it_is_the_only_source(fluent_run: Run) -> None:

@@ -20,7 +20,6 @@ create table if not exists keys (
     made text not null, hourly_req_limit integer, daily_req_limit integer
 )
 """
-ADDED_COLUMNS = ("hourly_req_limit", "daily_req_limit")  # that files of earlier versions lack
 COLUMNS = "id, note, made, req_limit, hourly_req_limit, daily_req_limit, char_limit"  # the fields of `ApiKey`
 ID_LENGTH = 8  # first characters of a key, which identify it
 OWNER_ONLY = 0o600
@@ -49,10 +48,6 @@ class ApiKeyStore:
         self.path = path
         with self._connect() as database:
             database.execute(TABLE)
-            existing = {row[1] for row in database.execute("pragma table_info(keys)")}
-            for column in ADDED_COLUMNS:
-                if column not in existing:
-                    database.execute(f"alter table keys add column {column} integer")
 
     @classmethod
     def create(cls, path: Path) -> ApiKeyStore:

@@ -1,4 +1,4 @@
-"""Work beside the event loop: bounded thread pools, threads that leave it time, and helper processes."""
+"""Work beside the event loop: bounded thread pools, and helper processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import multiprocessing
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 from regard.serve.http.errors import OverloadedError
 
 T = TypeVar("T")
-ITEMS_PER_PAUSE, PAUSE = 1000, 0.001  # items, seconds
 
 
 class BoundedThreadPool:
@@ -41,18 +39,6 @@ class BoundedThreadPool:
     def close(self) -> None:
         """Wait for the running work and end the threads."""
         self.executor.shutdown()
-
-
-def pause_between(items: Iterable[T]) -> Iterator[T]:
-    """Yield the items, and sleep a moment after many of them.
-
-    A thread that computes gives up the GIL only when the event loop has waited for it, at each of the loop's system
-    calls; while it sleeps, the loop answers a request without waiting.
-    """
-    for number, item in enumerate(items):
-        if number % ITEMS_PER_PAUSE == 0:
-            time.sleep(PAUSE)
-        yield item
 
 
 def start_process(main: Callable[..., None], *arguments: Any) -> tuple[SpawnProcess, Connection]:

@@ -26,7 +26,7 @@ K = TypeVar("K")  # key: segments of one batch have the same
 # may take more segments.
 DecodeBatch = Callable[[Sequence[S], K, Callable[[int, R], None], Callable[[], Sequence[S]]], None]
 
-SLICE = 4  # batches of one request that wait at once
+MAX_SHARE = 4  # batches: as many segments of a request count for the length of the queue
 
 
 Item = tuple[S, "asyncio.Future[R]"]  # a segment, and its result to come; cancelled if its client has left
@@ -63,7 +63,7 @@ class ContinuousBatcher(Generic[S, R, K]):
         threads: int = 1,
         on_admit: Callable[[int, int], None] = lambda admitted, waiting: None,
     ) -> None:
-        """Limit the tokens of a batch, padding included, its segments, and the segments in the queue.
+        """Limit the tokens of a batch, padding included, its segments, and the load of the queue.
 
         `on_admit` gets the number of segments that were added to a batch at once, and of those that still wait.
         """
@@ -72,32 +72,27 @@ class ContinuousBatcher(Generic[S, R, K]):
         self.max_tokens = max_tokens
         self.max_segments = max_segments
         self.max_waiting = max_waiting
+        self.max_share = MAX_SHARE * max_segments
         self.on_admit = on_admit
         self.lock = threading.Lock()  # held while one of the next two is changed
         self.queue: deque[PendingRequest[S, R, K]] = deque()
         self.waiting = 0  # segments in the queue
-        self.space_freed = asyncio.Event()
         self.idle_threads = threads
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
+    @property
+    def load(self) -> int:
+        """Segments in the queue; of a large request, which takes turns with others, only some count."""
+        with self.lock:
+            return sum(min(len(request.items), self.max_share) for request in self.queue)
+
     async def __call__(self, segments: Sequence[S], key: K) -> list[R]:
-        """Decode the segments of a request and return the results in their order.
-
-        A request puts a few batches into the queue at a time, whatever its size, and is never refused once it began.
-        """
-        results: list[R] = []
-        step = SLICE * self.max_segments
-        for start in range(0, len(segments), step):
-            part = segments[start : start + step]
-            while self.waiting and self.waiting + len(part) > self.max_waiting:
-                if not start:
-                    raise OverloadedError(f"{self.waiting} segments wait, {len(part)} more are too many")
-                self.space_freed.clear()
-                await self.space_freed.wait()
-            results += await self._enqueue(part, key)
-        return results
-
-    async def _enqueue(self, segments: Sequence[S], key: K) -> list[R]:
+        """Decode the segments of a request and return the results in their order."""
+        if not segments:
+            return []
+        load, added = self.load, min(len(segments), self.max_share)
+        if load and load + added > self.max_waiting:
+            raise OverloadedError(f"{load} segments wait, {added} more are too many")
         loop = asyncio.get_running_loop()
         answers: list[asyncio.Future[R]] = [loop.create_future() for _ in segments]
         request = PendingRequest(key, deque(zip(segments, answers, strict=True)))
@@ -115,7 +110,6 @@ class ContinuousBatcher(Generic[S, R, K]):
                     request.items.clear()
             for answer in answers:
                 answer.cancel()
-            self.space_freed.set()
 
     def _start_batches(self) -> None:
         """Start a batch in each idle thread, as long as segments wait."""
@@ -124,7 +118,6 @@ class ContinuousBatcher(Generic[S, R, K]):
             self.idle_threads -= 1
             future = loop.run_in_executor(self.executor, self._run_batch, batch, segments, loop)
             future.add_done_callback(partial(self._end_batch, batch))
-        self.space_freed.set()
 
     def _end_batch(self, batch: RunningBatch[S, R, K], future: asyncio.Future[None]) -> None:
         self.idle_threads += 1
@@ -184,11 +177,7 @@ class ContinuousBatcher(Generic[S, R, K]):
             loop.call_soon_threadsafe(_answer, answer, result)
 
         def take_more() -> list[S]:
-            if not grows or not self.waiting:
-                return []
-            admitted = self._admit(batch)
-            loop.call_soon_threadsafe(self.space_freed.set)
-            return admitted
+            return self._admit(batch) if grows and self.waiting else []
 
         error: Exception | None = None
         try:

@@ -19,7 +19,6 @@ from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.run import RunSummary, summarize_run
 from regard.search import Hypothesis
-from regard.serve.engine.background import pause_between
 from regard.serve.engine.batching import ContinuousBatcher
 from regard.serve.engine.workers import BatchKey, LocalDecoder, WorkerPool, run_decoder_process
 from regard.serve.http.errors import HTTPError
@@ -98,7 +97,7 @@ def summarize_served_run(folder: Path) -> RunSummary:
 
 @lru_cache(maxsize=100)
 def _summarize(folder: Path, written: tuple[tuple[str, int], ...]) -> RunSummary:
-    return summarize_run(folder, pause_between)
+    return summarize_run(folder)
 
 
 class TranslationModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -27,8 +27,7 @@ from regard.translate import Options
 from regard.translate.translation import describe_problems
 
 TEXTS_AT_ONCE = 100  # texts of a document that wait together
-MAX_STRIPPED = 50  # times the limit: of longer texts, the length without tags is not computed
-DETECTION_CHARACTERS = 1_000_000  # of a document, with tags, that its language is detected from
+DETECTION_TEXTS = 100  # of a document, that its language is detected from
 MAX_TAGS = 500_000  # of a document: about half a gigabyte of memory
 MAX_NAME = 100  # characters that are kept of a file's name
 
@@ -96,12 +95,12 @@ async def _translate_texts(
     language is detected from the texts, not from the bytes of the document. Warnings about texts without translation
     and tags without alignment are appended to `warnings`.
     """
-    await asyncio.to_thread(_check_text_lengths, texts, client)
+    client.check_lengths(texts, "a text of the file with entities and numbered tags")
     if (cost := count_requests(sum(map(len, texts)))) > 1:
         service.rate_limiter.consume(client.name, 0, client.quota, by_length=cost - 1, counted=1)
 
     def find_languages() -> tuple[str, str, Detection | None]:
-        sample = _take_characters(texts, DETECTION_CHARACTERS) if source == AUTO else ()
+        sample = texts[:DETECTION_TEXTS] if source == AUTO else ()
         return service.find_languages(source, target, list(map(strip_placeholder_tags, sample)))
 
     detected, target, _ = await asyncio.to_thread(find_languages)
@@ -117,26 +116,6 @@ async def _translate_texts(
         untranslated += sum(one.untranslated > 0 for one in part)
     warnings += describe_problems(len(texts), unaligned, untranslated)
     return translated
-
-
-def _check_text_lengths(texts: Sequence[str], client: Client) -> None:
-    """Refuse longer texts than the limit, entities and numbered tags counted: they are decoded with them.
-
-    Their removal takes long, and none is needed to refuse a text; only the message says if it is too long without them.
-    """
-    longest, limit = max(texts, key=len, default=""), client.char_limit
-    if 0 <= limit < len(longest) <= MAX_STRIPPED * limit:
-        client.check_lengths([strip_placeholder_tags(longest)], "a text of the file")
-    client.check_lengths(texts, "a text of the file with entities and numbered tags")
-
-
-def _take_characters(texts: Sequence[str], characters: int) -> Iterator[str]:
-    """Yield the first texts, as many as have so many characters together, but at least one."""
-    for text in texts:
-        yield text
-        characters -= len(text)
-        if characters <= 0:
-            return
 
 
 def _name_translation(name: str, source: str, target: str) -> str:

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
 from regard.search.trace import PartialHypothesis, search_with_trace
-from regard.serve.engine.background import BoundedThreadPool, pause_between
+from regard.serve.engine.background import BoundedThreadPool
 from regard.serve.engine.models import PredictionModel, TranslationModel, summarize_served_run
 from regard.serve.http import schemas
 from regard.serve.http.errors import HTTPError, OverloadedError
@@ -178,8 +178,9 @@ def describe_model(model: TranslationModel) -> dict[str, Any]:
 def read_training_curves(folder: Path, after: int | None = None) -> dict[str, Any]:
     """Read the metrics of a run after a step; of many, some at regular distances, and only these are parsed."""
     run, first = Run(folder), -1 if after is None else after + 1
+    content = run.metrics_path.read_bytes() if run.metrics_path.is_file() else b""
     lines: list[tuple[bytes, int, bytes]] = []
-    for number, line in enumerate(_read_lines(run.metrics_path), 1):
+    for number, line in enumerate(content.splitlines(keepends=True), 1):
         kind, step = KIND.search(line), STEP.search(line)
         if line.endswith(b"\n") and (step is None or int(step[1]) >= first):
             lines.append((kind[1] if kind else b"", number, line))
@@ -188,12 +189,6 @@ def read_training_curves(folder: Path, after: int | None = None) -> dict[str, An
         "rows": [row for row in rows if row["step"] >= first],
         "finished": summarize_served_run(folder).finished,
     }
-
-
-def _read_lines(path: Path) -> Iterator[bytes]:
-    if path.is_file():
-        with path.open("rb") as file:
-            yield from pause_between(file)
 
 
 def thin_out(rows: Sequence[T], limit: int, kind: Callable[[Any], Any] = itemgetter("kind")) -> list[T]:
