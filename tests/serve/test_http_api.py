@@ -395,7 +395,7 @@ INVALID_REQUESTS: list[tuple[dict[str, Any], str]] = [
     ({"q": "a", "source": "en"}, "Invalid request: missing target parameter"),
     (
         {"q": "a", "source": "en", "target": "de", "alternatives": "many"},
-        "Invalid request: alternatives parameter is not a number",
+        "Invalid request: alternatives parameter: Input should be a valid integer",
     ),
     (
         {"q": "a", "source": "xx", "target": "de", "alternatives": 11},
