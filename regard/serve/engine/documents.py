@@ -40,7 +40,7 @@ class Document(NamedTuple):
 
 
 class DocumentResult(NamedTuple):
-    """What became of a document in its process."""
+    """Outcome of a document in its process."""
 
     content: bytes = b""
     warnings: Sequence[str] = ()
