@@ -50,6 +50,7 @@ class ClassificationSettings(BaseDataSettings):
     label: int | str | None = None
     text: int | str | None = None
     header: bool | None = None
+    unlabelled: tuple[str, ...] | None = None
     language: str = "en"
     max_length: Count = 400
     max_sentences: Count = 40
@@ -261,6 +262,7 @@ class NgramClassificationBatch(ClassificationBatch):
 
     ngrams: Tensor  # (B, N), hashed, padded with 0
     affixes: Tensor | None  # (B, S, 3): hashed prefix, suffix and shape of the word of each token; None: not read
+    positions: Tensor | None  # (B, N): index of the first token of each n-gram; None: tokens are not words
 
 
 class ClassificationDataset(TrainingDataset):
@@ -283,10 +285,12 @@ class ClassificationDataset(TrainingDataset):
         longest = [max(map(len, document), default=0) for document in documents]
         self.sizes = np.maximum(np.diff(self.offsets) * np.asarray(longest, dtype=np.int64), 1).astype(np.int32)
         hasher, ids = encoder.ngrams, self.sentences.values.astype(np.int64)
-        self.ngrams = RaggedArray.from_rows(hasher.hash_text(example.text) for example in examples) if hasher else None
+        words_by_ngram = [hasher.hash_text(example.text) for example in examples] if hasher else []
+        self.ngrams = RaggedArray.from_rows(map(list, words_by_ngram)) if hasher else None
+        self.ngram_words = RaggedArray.from_rows(list(words.values()) for words in words_by_ngram)
         self.affixes = self._hash_affixes(examples) if hasher and hasher.affix_buckets else None
-        ngrams = [self.ngrams] if self.ngrams is not None else []
-        self.fingerprint = hash_arrays(ids, self.sentences.offsets, self.offsets, self.labels, *ngrams)
+        features = [self.ngrams] if self.ngrams is not None else []
+        self.fingerprint = hash_arrays(ids, self.sentences.offsets, self.offsets, self.labels, *features)
 
     def describe_truncation(self) -> list[str]:
         """Return how many sentences and texts were cut."""
@@ -312,13 +316,14 @@ class ClassificationDataset(TrainingDataset):
         labels = torch.from_numpy(self.labels[rows])
         if self.ngrams is None:
             return ClassificationBatch(ids, lengths, labels)
-        affixes = None
-        if self.affixes is not None:
+        affixes = positions = None
+        if self.affixes is not None:  # tokens are words
             padded = torch.from_numpy(pad_rows(self.affixes, rows)[0])
             affixes = padded.view(len(rows), padded.shape[1] // NUM_AFFIXES, NUM_AFFIXES)
             affixes = F.pad(affixes, (0, 0, 0, ids.shape[1] - affixes.shape[1]))  # if all texts of the batch are empty
+            positions = torch.from_numpy(pad_rows(self.ngram_words, rows)[0])
         ngrams = torch.from_numpy(pad_rows(self.ngrams, rows)[0])
-        return NgramClassificationBatch(ids, lengths, labels, ngrams, affixes)
+        return NgramClassificationBatch(ids, lengths, labels, ngrams, affixes, positions)
 
     def _hash_affixes(self, examples: Sequence[LabelledText]) -> RaggedArray:
         """Return the affix ids of the word of each token, text by text."""

@@ -15,6 +15,7 @@ from regard.tokenizers.words import find_tokens
 
 _MIN_CHARACTERS = 3  # of a character n-gram; spaces at both ends of a word count
 _AFFIX_LETTERS = 3
+_START, _END = "<s>", "</s>"  # never words: punctuation marks are words of their own
 NUM_AFFIXES = 3  # prefix, suffix, shape
 _CACHED_WORDS = 1 << 16
 
@@ -26,21 +27,30 @@ class NgramHasher(NamedTuple):
     max_characters: int  # longest character n-gram of a word; below 3: none
     buckets: int
     affix_buckets: int = 0  # 0: no prefixes, suffixes and shapes
+    max_skipped: int = 0  # most words between two words of a pair; 0: no such pairs
 
     def hash_affixes(self, text: str) -> list[int]:
         """Return `NUM_AFFIXES` ids for each word and punctuation mark of a text, one word after the other."""
         return [id for token in find_tokens(text) for id in _hash_affixes(token.text, self.affix_buckets)]
 
-    def hash_text(self, text: str) -> list[int]:
-        """Return the ids of all n-grams of a text, each once, in ascending order."""
+    def hash_text(self, text: str) -> dict[int, int]:
+        """Return the id of each n-gram of a text, in ascending order, and the index of the word that it begins with.
+
+        Word n-grams include the start and the end of the text. Of an n-gram that occurs several times it is the first.
+        """
         words = [token.text for token in find_tokens(text)]
-        lowered = [word.lower() for word in words]
-        ids = {
-            _hash("w" + " ".join(lowered[start : start + size]), self.buckets)
-            for size in range(1, self.max_words + 1)
-            for start in range(len(words) - size + 1)
-        }
-        return sorted(ids.union(*(_hash_characters(word, self.max_characters, self.buckets) for word in set(words))))
+        padded = [_START, *(word.lower() for word in words), _END]
+        ids: dict[int, int] = {}
+        for index, word in enumerate(words):
+            for id in _hash_characters(word, self.max_characters, self.buckets):
+                ids.setdefault(id, index)
+        for start, word in enumerate(padded):
+            index = min(max(start - 1, 0), max(len(words) - 1, 0))
+            ngrams = [" ".join(padded[start : start + size]) for size in range(1, self.max_words + 1)]
+            skipped = padded[start + 2 : start + 2 + self.max_skipped]
+            for ngram in dict.fromkeys([*ngrams, *(f"{word} … {other}" for other in skipped)]):
+                ids.setdefault(_hash("w" + ngram, self.buckets), index)
+        return dict(sorted(ids.items()))
 
 
 @lru_cache(_CACHED_WORDS)

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.paths import read_json_object
 from regard.special_tokens import PAD
+from regard.tokenizers.words import find_tokens
 
 WordColumns = tuple[str, ...]  # a word, then the other input columns
 Column = int | str  # number, from 1, or CoNLL-U name
@@ -28,6 +29,7 @@ class TagDataSettings(BaseDataSettings):
 
     label: Column | None = None  # None: the last one, or `upos` of CoNLL-U
     inputs: tuple[Column, ...] | None = None
+    unlabelled: tuple[str, ...] | None = None
     max_length: Count = 256
     dev_sentences: Count = 1000
 
@@ -128,6 +130,18 @@ def parse_untagged_sentences(
         yield tuple(_select_columns(line, spec) for line in sentence)
 
 
+def read_unlabelled_words(paths: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the words of each line of texts, or of each sentence of CoNLL-U."""
+    for path in paths:
+        is_conllu, lines = _detect_conllu(iterate_lines(Path(path)))
+        if is_conllu:
+            spec = _ColumnSpec(True, (_CONLLU_COLUMNS.index("form"),), None)
+            for sentence in _split_sentences(lines, True, path):
+                yield [_select_columns(line, spec)[0] for line in sentence]
+        else:
+            yield from ([token.text for token in find_tokens(line)] for line in lines)
+
+
 def _detect_conllu(given: Iterable[str]) -> tuple[bool, Iterator[str]]:
     """Return whether the first line of a word has ten tab-separated columns and an id, and an iterator over all lines.
 
@@ -200,6 +214,7 @@ class TagTextSettings:
 
 
 UNKNOWN = ""  # value of unknown features of each kind; real values are never empty
+_MIN_UNLABELLED = 5  # occurrences of a word that only texts without labels have
 _VOCABULARY_FILE = "vocabulary.json"
 
 
@@ -253,6 +268,7 @@ class TaggingVocabulary:
         examples: Iterable[tuple[Sequence[WordColumns], Sequence[str]]],
         settings: TagTextSettings,
         inputs: Sequence[int | str],
+        unlabelled: Iterable[str] = (),
     ) -> TaggingVocabulary:
         """Build a vocabulary of the most frequent values of each kind, from `minimum` occurrences on.
 
@@ -260,6 +276,7 @@ class TaggingVocabulary:
             examples: Words, with their other columns, and labels of each sentence.
             settings: Kinds of features, and limits of the vocabulary.
             inputs: Names of the other columns.
+            unlabelled: More words, each as often as it occurs; they come after those of the examples.
         """
         kinds = _list_feature_kinds(settings, inputs)
         counts: list[Counter[str]] = [Counter() for _ in kinds]
@@ -274,6 +291,10 @@ class TaggingVocabulary:
         for kind, count in zip(kinds, counts, strict=True):
             frequent = _sort_by_frequency(count)[: settings.vocabulary]
             values[kind] = [UNKNOWN, *(value for value in frequent if count[value] >= settings.minimum)]
+        more = Counter(word.lower() if settings.lowercase else word for word in unlabelled)
+        words = dict.fromkeys(values[kinds[0]])
+        frequent = (word for word in _sort_by_frequency(more) if more[word] >= _MIN_UNLABELLED and word not in words)
+        values[kinds[0]] += islice(frequent, max(0, settings.vocabulary - len(words)))
         return cls(values, _sort_by_frequency(labels), settings)
 
     @property

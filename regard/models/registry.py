@@ -45,7 +45,7 @@ MODELS: dict[str, tuple[type, ModelBuilder]] = {
     "lin": (lin2017.LinSettings, lin2017.LinClassifier),
     "luong": (luong2015.LuongSettings, luong2015.build),
     "mino": (mino2017.MinoSettings, mino2017.build),
-    "schuster": (schuster1997.SchusterSettings, schuster1997.Tagger),
+    "schuster": (schuster1997.SchusterSettings, schuster1997.build_tagger),
     "schuster-regression": (schuster1997.SequenceNetworkSettings, schuster1997.Regressor),
     "sutskever": (sutskever2014.SutskeverSettings, sutskever2014.build),
     "transformer": (vaswani2017.TransformerSettings, vaswani2017.build),

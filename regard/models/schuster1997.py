@@ -8,6 +8,8 @@ h_t depends on. The same networks also do regression.
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,8 +21,10 @@ from regard.config import Fraction, NonNegativeInt, NumLayers, PositiveInt
 from regard.models.base import Model
 from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import CELLS, EmbeddingSettings
-from regard.nn import LSTMCell, Recurrent, prefix_mask
+from regard.nn import LinearChainCRF, LSTMCell, Recurrent, prefix_mask
 from regard.nn.recurrent import reverse_sequences
+
+MARGINAL = bool(os.environ.get("MARGINAL"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,9 @@ class SequenceNetworkSettings:
 @dataclass(frozen=True, kw_only=True)
 class SchusterSettings(SequenceNetworkSettings, EmbeddingSettings):
     """The `model` section of `schuster1997`."""
+
+    transitions: bool = False
+    members: PositiveInt = 1
 
 
 class BiRNN(nn.Module):
@@ -143,6 +150,7 @@ class Tagger(Model):
         self.output = nn.Linear(self.network.output_size, target_size)
         self.criterion = criterion
         self.dropout = nn.Dropout(settings.dropout)
+        self.crf = LinearChainCRF(target_size) if settings.transitions else None
         init_forget_bias_(self)
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
@@ -150,18 +158,60 @@ class Tagger(Model):
 
         Feature 0 adds nothing; V includes PAD, which is never predicted.
         """
+        scores = self.compute_scores(source, lengths)
+        return scores if self.crf is None else self.crf(scores, lengths)
+
+    def compute_scores(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """Return the scores of the classes of each word (B, S, V), without those of neighbouring classes."""
         real = prefix_mask(lengths, source.shape[1])[..., None]
         words = self.dropout(self.embedding(source).sum(2)) * real
         logits: Tensor = self.output(self.dropout(self.network(words, lengths)))
         return logits
 
     def loss_sum(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """Return the summed cross-entropy with the classes (B, S); PAD is ignored."""
+        """Return the summed cross-entropy with the classes (B, S), where PAD is ignored, or of all jointly."""
+        if self.crf is not None and not MARGINAL:
+            return self.crf.loss_sum(self.compute_scores(source, lengths), lengths, target)
         return self.criterion(self(source, lengths), target)
 
     def loss_count(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Return the number of tagged words, or of sentences."""
         return self.criterion.loss_count(target)
+
+
+class TaggerEnsemble(Model):
+    """Taggers that learn one by one from the same batches; their probabilities are averaged."""
+
+    def __init__(self, settings: SchusterSettings, source_size: int, target_size: int, criterion: CrossEntropy) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(
+            Tagger(settings, source_size, target_size, criterion) for _ in range(settings.members)
+        )
+
+    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
+        """Return the logarithm of mean probabilities (B, S, V); arguments as of `Tagger.forward`."""
+        logits = torch.stack([member(source, lengths) for member in self.members])
+        return logits.log_softmax(-1).logsumexp(0) - math.log(len(self.members))
+
+    def loss_sum(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Return the mean of the members' losses."""
+        losses = [member.loss_sum(source, lengths, target) for member in self._list_members()]
+        return torch.stack(losses).mean()
+
+    def loss_count(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+        """Return the number of tagged words, or of sentences."""
+        return self._list_members()[0].loss_count(source, lengths, target)
+
+    def _list_members(self) -> list[Tagger]:
+        return [member for member in self.members if isinstance(member, Tagger)]
+
+
+def build_tagger(
+    settings: SchusterSettings, source_size: int, target_size: int, criterion: CrossEntropy
+) -> Tagger | TaggerEnsemble:
+    """Build a tagger, or an ensemble if `members` is more than 1."""
+    kind = TaggerEnsemble if settings.members > 1 else Tagger
+    return kind(settings, source_size, target_size, criterion)
 
 
 def _make_rnn(settings: SequenceNetworkSettings, input_size: int) -> Recurrent:

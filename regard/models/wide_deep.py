@@ -46,6 +46,8 @@ class WideDeepSettings(ClassifierSettings, SequenceNetworkSettings):
     affix_buckets: NonNegativeInt = 4096
     ngram_scale: NonNegativeFloat = 10.0
     ngram_dropout: Fraction = 0.3
+    ngram_attention: Fraction = 0.5
+    skip_words: NonNegativeInt = 2
 
     def __post_init__(self) -> None:
         if self.affix_buckets == 1:
@@ -96,37 +98,54 @@ class WideDeepClassifier(Classifier):
             AttentionBranch(settings, source_size, target_size) for _ in range(settings.members)
         )
         self.ngrams = NgramLinear(settings.buckets, target_size, settings.ngram_scale, settings.ngram_dropout)
+        self.ngram_attention = settings.ngram_attention
 
-    def forward(
-        self, ids: Tensor, lengths: Tensor, ngrams: Tensor | None = None, affixes: Tensor | None = None
-    ) -> ClassifierOutput:
+    def forward(self, ids: Tensor, lengths: Tensor, *features: Tensor | None) -> ClassifierOutput:
         """Return the logarithm of mean probabilities (B, L), and attention weights (B, members · hops, S).
 
         Args:
             ids: token ids (B, S).
             lengths: number of tokens of each text, (B,).
-            ngrams: hashed n-grams (B, N), padded with 0; None: none.
-            affixes: hashed prefix, suffix and shape of the word of each token, (B, S, 3); None: none.
+            features: any of these three, or None
+                hashed n-grams (B, N), padded with 0;
+                hashed prefix, suffix and shape of the word of each token, (B, S, 3);
+                index of the first token of each n-gram (B, N).
         """
-        logits, weights = self.run_members(ids, lengths, ngrams, affixes)
+        logits, weights = self.run_members(ids, lengths, *features)
         mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(self.members))
         return ClassifierOutput(mean, weights)
 
     def run_members(
-        self, ids: Tensor, lengths: Tensor, ngrams: Tensor | None, affixes: Tensor | None
+        self,
+        ids: Tensor,
+        lengths: Tensor,
+        ngrams: Tensor | None = None,
+        affixes: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Return the logits of each member (members, B, L), and attention weights; arguments as of `forward`."""
         outputs = [member(ids, lengths, affixes) for member in self.members]
         logits = torch.stack([member_logits for member_logits, _ in outputs])
+        weights = [weights for _, weights in outputs if weights is not None]
         if ngrams is not None:
-            logits = logits + self.ngrams(ngrams)
-        has_attention = outputs[0][1] is not None
-        return logits, torch.cat([weights for _, weights in outputs], 1) if has_attention else None
+            factors = None
+            if weights and positions is not None and self.ngram_attention:
+                factors = self._weigh_ngrams(torch.stack(weights).mean(2), lengths, positions)
+            logits = logits + self.ngrams(ngrams, factors)
+        return logits, torch.cat(weights, 1) if weights else None
+
+    def _weigh_ngrams(self, attention: Tensor, lengths: Tensor, positions: Tensor) -> Tensor:
+        """Return the factor of each n-gram (members, B, N), 1 − g + g·S·a, for the attention a (members, B, S).
+
+        g is `ngram_attention`. The mean over all words is 1. N-grams of words after the last that is read have 1.
+        """
+        relative = F.pad(attention * lengths[:, None], (0, 1), value=1.0)
+        index = positions.clamp(max=attention.shape[2]).expand(len(attention), -1, -1)
+        return 1 + self.ngram_attention * (relative.gather(2, index) - 1)
 
     def loss_sum(self, ids: Tensor, lengths: Tensor, labels: Tensor, *features: Tensor | None) -> Tensor:
         """Return −Σ log p(label), with label smoothing, averaged over the members, which learn one by one."""
-        ngrams, affixes = (*features, None, None)[:2]
-        logits, _ = self.run_members(ids, lengths, ngrams, affixes)
+        logits, _ = self.run_members(ids, lengths, *features)
         repeated = labels.repeat(len(self.members))
         loss = F.cross_entropy(logits.flatten(0, 1), repeated, reduction="sum", label_smoothing=self.label_smoothing)
         return loss / len(self.members)

@@ -6,6 +6,7 @@ Each module states the equation of its paper. The package imports nothing but to
 from regard.nn.alignments import Alignment, Global, Hard, HardSample, LocalMonotonic, LocalPredictive
 from regard.nn.attention import Attention, MultiHeadAttention
 from regard.nn.coverage import Coverage, LinguisticCoverage, NeuralCoverage
+from regard.nn.crf import LinearChainCRF
 from regard.nn.memory import Attended, Memory, masked_softmax, prefix_mask
 from regard.nn.ngrams import NgramLinear
 from regard.nn.pooling import (
@@ -38,6 +39,7 @@ __all__ = [
     "HierarchicalAttention",
     "LSTMCell",
     "LearnedPositions",
+    "LinearChainCRF",
     "LinguisticCoverage",
     "LocalMonotonic",
     "LocalPredictive",

@@ -21,11 +21,15 @@ class NgramLinear(nn.Module):
         self.scale = scale
         self.dropout = dropout
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Return outputs (B, O) for sets of features (B, N), padded with 0."""
+    def forward(self, features: Tensor, factors: Tensor | None = None) -> Tensor:
+        """Return outputs (B, O) for sets of features (B, N), padded with 0.
+
+        With `factors` (M, B, N), which the features of each set are multiplied by, return outputs (M, B, O).
+        """
         kept, norm = features, self.scale / (features > 0).sum(1, keepdim=True).clamp(min=1).sqrt()
         if self.training and self.dropout:
             kept = features * (torch.rand(features.shape, device=features.device) >= self.dropout)
             norm = norm / (1 - self.dropout)
-        summed: Tensor = self.weight(kept).sum(1) * norm + self.bias
-        return summed
+        values = self.weight(kept)
+        summed = values.sum(1) if factors is None else torch.einsum("mbn,bno->mbo", factors, values)
+        return summed * norm + self.bias

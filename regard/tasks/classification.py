@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from regard.data.classification import (
     read_labelled_texts,
     read_texts,
 )
-from regard.data.dataset import Integers
+from regard.data.dataset import Integers, RaggedArray
 from regard.data.ngrams import NgramHasher
 from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion, short_repr
@@ -281,7 +282,7 @@ class ClassificationTask(InMemoryTask[LabelledText]):
                 f"{len(labelled):,} texts have {len(labels.names):,} labels, such as {short_repr(first)}; "
                 "check the columns data.label and data.text"
             )
-        lines = [" ".join(example.text.split()) for example in split.train]
+        lines = [" ".join(example.text.split()) for example in [*split.train, *_read_unlabelled(config)]]
         return _make_vocabulary(train_tokenizer(config.text, lambda: lines, (), config.data.language), labels, config)
 
     def load_vocabulary(self, run: Run, config: RunConfig) -> ClassificationVocabulary:
@@ -289,6 +290,13 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         folder = run.folder / "tokenizer"
         tokenizer = load_tokenizer(config.text, folder, "text").for_language(config.data.language)
         return _make_vocabulary(tokenizer, LabelVocabulary.load(folder / LABELS_FILE), config)
+
+    def list_texts(
+        self, split: Split[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
+    ) -> RaggedArray:
+        """Return the token ids of all texts."""
+        texts = (example.text for example in [*split.train, *_read_unlabelled(config)])
+        return RaggedArray.from_rows(map(vocabulary.tokenizer.encode, texts))
 
     def make_training_set(
         self, split: Split[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
@@ -311,13 +319,18 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         return DevExample(example.text, example.label)
 
 
+def _read_unlabelled(config: RunConfig) -> Iterator[LabelledText]:
+    return chain.from_iterable(read_texts(Path(path), config.data) for path in config.data.unlabelled or ())
+
+
 def _make_vocabulary(tokenizer: Tokenizer, labels: LabelVocabulary, config: RunConfig) -> ClassificationVocabulary:
     data, model = config.data, config.model
     settings = _find_classifier_settings(model["kind"])
     hasher = None
     if settings.reads_ngrams:
         affix_buckets = model["affix_buckets"] if config.text.kind == "word" else 0  # subwords have no affixes
-        hasher = NgramHasher(model["word_ngrams"], model["char_ngrams"], model["buckets"], affix_buckets)
+        sizes = model["word_ngrams"], model["char_ngrams"], model["buckets"], affix_buckets, model["skip_words"]
+        hasher = NgramHasher(*sizes)
     limits = data.max_length, data.max_sentences
     encoder = TextEncoder(tokenizer, settings.reads_sentences, data.language, *limits, hasher)
     return ClassificationVocabulary(encoder, labels, config.text)

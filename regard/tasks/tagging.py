@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from regard.data.tagging import (
     WordColumns,
     parse_untagged_sentences,
     read_tagged_sentences,
+    read_unlabelled_words,
 )
 from regard.errors import UserError, short_repr
 from regard.evaluate.label_metrics import are_chunk_labels, count_chunks, sum_chunk_counts
@@ -211,7 +213,8 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
 
     def learn_vocabulary(self, split: Split[TaggedSentence], config: RunConfig) -> TaggingVocabulary:
         """Return the features and labels of the training sentences."""
-        vocabulary = TaggingVocabulary.learn(split.train, config.text, config.data.input_columns)
+        more = chain.from_iterable(read_unlabelled_words(config.data.unlabelled or ()))
+        vocabulary = TaggingVocabulary.learn(split.train, config.text, config.data.input_columns, more)
         if len(vocabulary.labels) < 2:
             raise UserError(f"every word has the label {vocabulary.labels[0]!r}: a tagger needs at least two labels")
         return vocabulary
@@ -219,6 +222,15 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
     def load_vocabulary(self, run: Run, config: RunConfig) -> TaggingVocabulary:
         """Load the vocabulary of a run, and check it against the input columns of the config."""
         return TaggingVocabulary.load(run.folder / "tokenizer", config.text, config.data.input_columns)
+
+    def list_texts(self, split: Split[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig) -> RaggedArray:
+        """Return the word ids of all sentences."""
+        ids, lower = vocabulary.feature_ids[0], config.text.lowercase
+        labelled = ([row[0] for row in sentence.words] for sentence in split.train)
+        texts = chain(labelled, read_unlabelled_words(config.data.unlabelled))
+        return RaggedArray.from_rows(
+            [ids.get(word.lower() if lower else word, PAD) for word in words] for words in texts
+        )
 
     def make_training_set(
         self, split: Split[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig

@@ -134,6 +134,10 @@ def _build_trainer(prepared: PreparedRun, distributed: DistributedContext) -> Tr
     with preserve_generators(device):
         seed_generators(settings.seed, device)
         model = accelerate(build(config.recipe, *prepared.vocabulary_sizes))
+    if prepared.texts is not None and not (settings.init_from or run.list_steps()):
+        from regard.data.readers.word_vectors import init_embeddings_from_texts_
+
+        init_embeddings_from_texts_(model, prepared.texts, settings.seed)
     if config.recipe["text"].get("vectors"):
         from regard.data.readers.word_vectors import use_word_vectors_
 
@@ -365,7 +369,15 @@ def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str,
 def make_paths_absolute(config: RunConfig) -> RunConfig:
     """Return the config with absolute paths, so that the run can be resumed from any folder."""
     changes: dict[str, Any] = {}
-    for key in ("data.train", "data.dev", "data.mix", "data.alignments", "text.vectors", "training.init_from"):
+    for key in (
+        "data.train",
+        "data.dev",
+        "data.mix",
+        "data.alignments",
+        "data.unlabelled",
+        "text.vectors",
+        "training.init_from",
+    ):
         section, name = key.split(".")
         if path := config.recipe[section].get(name):
             changes[key] = str(Path(path).absolute()) if isinstance(path, str) else _make_absolute(path)

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from regard.console import log_message
+from regard.data.cooccurrence_vectors import learn_word_vectors
+from regard.data.dataset import RaggedArray
 from regard.data.readers.text import open_decompressed, peek_bytes
 from regard.errors import UserError
 from regard.models.hypothesis import Floats
@@ -31,9 +33,7 @@ _MEMBER_EMBEDDING = re.compile(r"members\.[0-9]+\.embedding")  # of an ensemble
 
 def use_word_vectors_(model: nn.Module, tokenizer: Tokenizer | None, text: Mapping[str, Any], is_new: bool) -> None:
     """Give the input embeddings of a new model the vectors in `text.vectors`; freeze them unless they are tuned."""
-    modules = {name: module for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
-    inputs = [modules[name] for name in ("embedding", "encoder.embedding", "decoder.embedding") if name in modules][:1]
-    inputs = inputs or [modules[name] for name in modules if _MEMBER_EMBEDDING.fullmatch(name)]
+    inputs = _find_input_embeddings(model)
     if not inputs or tokenizer is None:
         raise UserError("text.vectors is for recurrent models and classifiers; leave it out")
     if is_new:
@@ -49,6 +49,23 @@ def use_word_vectors_(model: nn.Module, tokenizer: Tokenizer | None, text: Mappi
         )
     for embedding in inputs:
         embedding.weight.requires_grad_(text["tune_vectors"])
+
+
+def init_embeddings_from_texts_(model: nn.Module, texts: RaggedArray, seed: int) -> None:
+    """Give the input embeddings vectors that are learned from token ids, with the variance of their initialisation."""
+    inputs = _find_input_embeddings(model)
+    vectors = learn_word_vectors(texts, *inputs[0].weight.shape, seed)
+    is_known = vectors.any(1)
+    log_message(f"{int(is_known.sum()):,} embeddings start from vectors learned from {len(texts.values):,} words")
+    with torch.no_grad():
+        for embedding in inputs:
+            embedding.weight[is_known] = vectors[is_known] * embedding.weight.std()
+
+
+def _find_input_embeddings(model: nn.Module) -> list[nn.Embedding]:
+    modules = {name: module for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
+    inputs = [modules[name] for name in ("embedding", "encoder.embedding", "decoder.embedding") if name in modules][:1]
+    return inputs or [modules[name] for name in modules if _MEMBER_EMBEDDING.fullmatch(name)]
 
 
 def _index_words(tokenizer: Tokenizer) -> dict[str, list[int]]:
