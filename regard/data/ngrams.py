@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
@@ -39,17 +40,20 @@ class NgramHasher(NamedTuple):
         Word n-grams include the start and the end of the text. Of an n-gram that occurs several times it is the first.
         """
         words = [token.text for token in find_tokens(text)]
-        padded = [_START, *(word.lower() for word in words), _END]
+        padded = [_encode(f" {word}") for word in (_START, *map(str.lower, words), _END)]
         ids: dict[int, int] = {}
-        for index, word in enumerate(words):
+        first_index = {word: index for index, word in reversed(list(enumerate(words)))}
+        for word, index in first_index.items():
             for id in _hash_characters(word, self.max_characters, self.buckets):
                 ids.setdefault(id, index)
-        for start, word in enumerate(padded):
-            index = min(max(start - 1, 0), max(len(words) - 1, 0))
-            ngrams = [" ".join(padded[start : start + size]) for size in range(1, self.max_words + 1)]
-            skipped = padded[start + 2 : start + 2 + self.max_skipped]
-            for ngram in dict.fromkeys([*ngrams, *(f"{word} … {other}" for other in skipped)]):
-                ids.setdefault(_hash("w" + ngram, self.buckets), index)
+        for start, word in enumerate(padded if words else ()):
+            index, pair = min(max(start - 1, 0), len(words) - 1), crc32(word, crc32(b"skip"))
+            sums = list(
+                accumulate(padded[start : start + self.max_words], lambda crc, word: crc32(word, crc), initial=0)
+            )
+            sums += [crc32(other, pair) for other in padded[start + 2 : start + 2 + self.max_skipped]]
+            for crc in sums[1:]:
+                ids.setdefault(crc % (self.buckets - 1) + 1, index)
         return dict(sorted(ids.items()))
 
 
@@ -73,4 +77,8 @@ def _hash_affixes(word: str, buckets: int) -> Sequence[int]:
 
 
 def _hash(ngram: str, buckets: int) -> int:
-    return crc32(ngram.encode("utf-8", "surrogatepass")) % (buckets - 1) + 1
+    return crc32(_encode(ngram)) % (buckets - 1) + 1
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
