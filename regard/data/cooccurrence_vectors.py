@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.data.dataset import Integers, RaggedArray
-from regard.special_tokens import SPECIAL_TOKENS
+from regard.special_tokens import UNK
 
 _WINDOW = 3
 _CHUNK_TOKENS = 1 << 21
@@ -24,27 +24,29 @@ def learn_word_vectors(texts: RaggedArray, vocabulary_size: int, vector_size: in
     tokens = np.asarray(texts.values, dtype=np.int64)
     text_ids = np.repeat(np.arange(len(texts.offsets) - 1), np.diff(texts.offsets))
     frequencies = np.bincount(tokens, minlength=vocabulary_size).astype(np.float64)
-    frequencies[: len(SPECIAL_TOKENS)] = 0
+    frequencies[: UNK + 1] = 0
     contexts = np.argsort(-frequencies, kind="stable")[:_MAX_CONTEXTS]
     columns = np.full(vocabulary_size, -1)
     columns[contexts] = np.arange(len(contexts))
-    counts = torch.sparse_coo_tensor(size=(vocabulary_size, 2 * len(contexts)))
+    shape = torch.Size((vocabulary_size, 2 * len(contexts)))
+    counts = _count_pairs(tokens[:0], text_ids[:0], columns, shape)
     for start in range(0, len(tokens), _CHUNK_TOKENS):
         chunk = slice(start, start + _CHUNK_TOKENS)
-        counts = (counts + _count_pairs(tokens[chunk], text_ids[chunk], columns, counts.shape)).coalesce()
+        counts = (counts + _count_pairs(tokens[chunk], text_ids[chunk], columns, shape)).coalesce()
     rows, cols = counts.indices()
     values = counts.values().double()
-    per_word, per_context = (torch.zeros(size).double() for size in counts.shape)
+    per_word, per_context = (torch.zeros(size).double() for size in shape)
     per_word.index_add_(0, rows, values)
     per_context.index_add_(0, cols, values)
     per_context = per_context**_SMOOTHING / (per_context**_SMOOTHING).sum()
     information = (values / (per_word[rows] * per_context[cols])).log().clamp(min=0)
-    matrix = torch.sparse_coo_tensor(counts.indices(), information.float(), counts.shape).coalesce()
-    rank = min(vector_size, *matrix.shape)
+    matrix = torch.sparse_coo_tensor(counts.indices(), information.float(), shape, check_invariants=False).coalesce()
+    rank = min(vector_size, *shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         left, singular, _ = torch.svd_lowrank(matrix, rank, niter=3)
     vectors = torch.nn.functional.normalize(left * singular.sqrt()) * vector_size**0.5
+    vectors[per_word == 0] = 0.0
     return torch.nn.functional.pad(vectors, (0, vector_size - rank))
 
 
@@ -55,8 +57,8 @@ def _count_pairs(tokens: Integers, text_ids: Integers, columns: Integers, shape:
         first, second = tokens[:-distance], tokens[distance:]
         same_text = text_ids[:-distance] == text_ids[distance:]
         for word, context, offset in ((first, second, 0), (second, first, shape[1] // 2)):
-            kept = same_text & (columns[context] >= 0) & (word >= len(SPECIAL_TOKENS))
+            kept = same_text & (columns[context] >= 0) & (word > UNK)
             keys.append(np.stack((word[kept], columns[context[kept]] + offset)))
             weights.append(np.full(keys[-1].shape[1], 1 / distance, dtype=np.float32))
     indices, values = torch.from_numpy(np.concatenate(keys, 1)), torch.from_numpy(np.concatenate(weights))
-    return torch.sparse_coo_tensor(indices, values, shape).coalesce()
+    return torch.sparse_coo_tensor(indices, values, shape, check_invariants=False).coalesce()

@@ -18,7 +18,7 @@ class LinearChainCRF(nn.Module):
 
     def forward(self, scores: Tensor, lengths: Tensor) -> Tensor:
         """Return the logarithm of the marginal probabilities p(y_t), (B, S, V), by the forward-backward algorithm."""
-        scores = scores.float()
+        scores = scores.to(self.transitions.dtype)
         forwards = _sum_prefixes(scores, self.transitions)
         backwards = _sum_prefixes(reverse_sequences(scores, lengths), self.transitions.T)
         joint = forwards + reverse_sequences(backwards, lengths) - scores
@@ -26,7 +26,7 @@ class LinearChainCRF(nn.Module):
 
     def loss_sum(self, scores: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
         """Return −Σ log p(y) of label sequences (B, S)."""
-        scores = scores.float()
+        scores = scores.to(self.transitions.dtype)
         real = prefix_mask(lengths, labels.shape[1])
         last = _sum_prefixes(scores, self.transitions)[torch.arange(len(labels)), lengths - 1]
         single = scores.gather(2, labels[..., None])[..., 0]
@@ -36,8 +36,7 @@ class LinearChainCRF(nn.Module):
 
 def _sum_prefixes(scores: Tensor, transitions: Tensor) -> Tensor:
     """Return the logarithm of the summed exponential scores of all label sequences up to t that end in a label."""
-    sums, factors = [scores[:, 0]], transitions.exp()
+    sums = [scores[:, 0]]
     for score in scores.unbind(1)[1:]:
-        highest = sums[-1].amax(-1, keepdim=True)
-        sums.append(((sums[-1] - highest).exp() @ factors).log() + highest + score)
+        sums.append((sums[-1][..., None] + transitions).logsumexp(1) + score)
     return torch.stack(sums, 1)

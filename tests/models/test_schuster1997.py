@@ -291,3 +291,14 @@ def test_translation_losses_are_refused() -> None:
     for name in ("guided", "r_drop"):
         with pytest.raises(UserError, match="is for translation models"):
             build({"model": {"kind": "schuster"}, "loss": {name: 1.0}}, SOURCE, TARGET)
+
+
+def test_probabilities_of_an_ensemble_of_taggers_are_averaged() -> None:
+    torch.manual_seed(4)
+    model = build("schuster1997", SOURCE, TARGET, size=SIZE, embedding=3, members=2, transitions=True).eval()
+    source, lengths, target = make_batch()
+    probabilities = [member(source, lengths).softmax(-1) for member in model.members]
+    torch.testing.assert_close(model(source, lengths).exp(), (probabilities[0] + probabilities[1]) / 2)
+    losses = [member.loss_sum(source, lengths, target) for member in model.members]
+    torch.testing.assert_close(model.loss_sum(source, lengths, target), (losses[0] + losses[1]) / 2)
+    assert int(model.loss_count(source, lengths, target)) == int((target != PAD).sum())

@@ -41,13 +41,29 @@ def make_ids() -> Tensor:
 
 def test_ngrams_of_a_text_are_hashed_once_each() -> None:
     found = NgramHasher(2, 3, 1 << 20).hash_text("No no, Ann")
-    # no, comma, ann; "no no", "no ,", ", ann"; " No", "No ", " no", "no ", " , ", " An", "Ann", "nn "
-    assert len(found) == 3 + 3 + 8
-    assert found == sorted(set(found))
+    # start, no, comma, ann, end, and five pairs of neighbours; " No", "No ", " no", "no ", " , ", " An", "Ann", "nn "
+    assert len(found) == 5 + 5 + 8
+    assert list(found) == sorted(found)
     assert min(found) > 0
     assert NgramHasher(2, 3, 1 << 20).hash_text("No no, Ann") == found
-    assert NgramHasher(0, 0, 8).hash_text("a b") == NgramHasher(2, 5, 8).hash_text(" ") == []
+    assert NgramHasher(0, 0, 8).hash_text("a b") == NgramHasher(2, 5, 8).hash_text(" ") == {}
     assert set(NgramHasher(2, 5, 8).hash_text("many words share seven buckets")) <= set(range(1, 8))
+
+
+def test_ngrams_belong_to_the_word_that_they_begin_with() -> None:
+    found = NgramHasher(3, 0, 1 << 20).hash_text("who won who")
+    # start, its pair and triple, who, won, "who won", "who won who"; "won who", "won who end"; "who end", end
+    assert sorted(found.values()) == [0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_pairs_of_words_skip_what_is_between() -> None:
+    plain, skipping = (NgramHasher(2, 0, 1 << 20, max_skipped=skipped) for skipped in (0, 1))
+
+    def find_pairs(text: str) -> set[int]:
+        return skipping.hash_text(text).keys() - plain.hash_text(text).keys()
+
+    assert find_pairs("which red river") & find_pairs("which long river")
+    assert not find_pairs("which red river") & find_pairs("river red which")
 
 
 def test_words_that_begin_and_end_alike_share_affixes() -> None:
@@ -90,6 +106,18 @@ def test_each_member_learns_its_own_error() -> None:
     losses = [F.cross_entropy(one, CHOICES, reduction="sum", label_smoothing=0.1) for one in logits]
     torch.testing.assert_close(model.loss_sum(ids, LENGTHS, CHOICES, NGRAMS), (losses[0] + losses[1]) / 2)
     assert int(model.loss_count(ids, LENGTHS, CHOICES, NGRAMS)) == 3
+
+
+def test_ngrams_weigh_as_much_as_the_attention_to_their_word() -> None:
+    model, ids = make_model(ngram_attention=1.0, members=1), make_ids()
+    affixes, positions = None, torch.tensor([[0, 4, 4], [1, 7, 0], [0, 0, 0]])
+    logits, weights = model(ids, LENGTHS, NGRAMS, affixes, positions)
+    mean, rows = weights.mean(1), model.ngrams.weight.weight
+    first = 5 * (mean[0, 0] * rows[1] + mean[0, 4] * (rows[5] + rows[9])) / 3**0.5
+    second = (2 * mean[1, 1] * rows[2] + rows[31]) / 2**0.5  # word 7 is behind the last that is read
+    branch = model.members[0](ids, LENGTHS, None)[0]
+    expected = branch[:2] + torch.stack((first, second)) * model.ngrams.scale + model.ngrams.bias
+    torch.testing.assert_close(logits[:2], expected.log_softmax(-1))
 
 
 @pytest.mark.parametrize("changes", [{}, {"network": "brnn"}, {"pooling": "max"}, {"members": 1}])
