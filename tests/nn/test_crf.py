@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ def score_sequences(crf: LinearChainCRF, scores: Tensor, length: int) -> dict[tu
     """Return the logarithm of the unnormalised probability of each label sequence."""
     return {
         labels: float(sum(scores[t, labels[t]] for t in range(length)))
-        + float(sum(crf.transitions[pair] for pair in zip(labels, labels[1:], strict=False)))
+        + float(sum(crf.transitions[pair] for pair in pairwise(labels)))
         for labels in product(range(LABELS), repeat=length)
     }
 
