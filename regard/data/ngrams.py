@@ -28,7 +28,7 @@ class NgramHasher(NamedTuple):
     max_characters: int  # longest character n-gram of a word; below 3: none
     buckets: int
     affix_buckets: int = 0  # 0: no prefixes, suffixes and shapes
-    max_skipped: int = 0  # most words between two words of a pair; 0: no such pairs
+    max_skipped: int = 0  # most words between two words of a pair, if there are pairs at all; 0: no such pairs
 
     def hash_affixes(self, text: str) -> list[int]:
         """Return `NUM_AFFIXES` ids for each word and punctuation mark of a text, one word after the other."""
@@ -46,13 +46,12 @@ class NgramHasher(NamedTuple):
         for word, index in first_index.items():
             for id in _hash_characters(word, self.max_characters, self.buckets):
                 ids.setdefault(id, index)
-        for start, word in enumerate(padded if words else ()):
-            index, pair = min(max(start - 1, 0), len(words) - 1), crc32(word, crc32(b"skip"))
-            sums = list(
-                accumulate(padded[start : start + self.max_words], lambda crc, word: crc32(word, crc), initial=0)
-            )
-            sums += [crc32(other, pair) for other in padded[start + 2 : start + 2 + self.max_skipped]]
-            for crc in sums[1:]:
+        max_skipped = self.max_skipped if self.max_words > 1 else 0
+        for start, first in enumerate(padded if words else ()):
+            index, pair = min(max(start - 1, 0), len(words) - 1), crc32(first, crc32(b"skip"))
+            sums = list(accumulate(padded[start : start + self.max_words], _extend_crc, initial=0))[1:]
+            sums += [crc32(other, pair) for other in padded[start + 2 : start + 2 + max_skipped]]
+            for crc in sums:
                 ids.setdefault(crc % (self.buckets - 1) + 1, index)
         return dict(sorted(ids.items()))
 
@@ -78,6 +77,10 @@ def _hash_affixes(word: str, buckets: int) -> Sequence[int]:
 
 def _hash(ngram: str, buckets: int) -> int:
     return crc32(_encode(ngram)) % (buckets - 1) + 1
+
+
+def _extend_crc(crc: int, data: bytes) -> int:
+    return crc32(data, crc)
 
 
 def _encode(text: str) -> bytes:

@@ -292,9 +292,9 @@ class TaggingVocabulary:
             frequent = _sort_by_frequency(count)[: settings.vocabulary]
             values[kind] = [UNKNOWN, *(value for value in frequent if count[value] >= settings.minimum)]
         more = Counter(word.lower() if settings.lowercase else word for word in unlabelled)
-        words = dict.fromkeys(values[kinds[0]])
-        frequent = (word for word in _sort_by_frequency(more) if more[word] >= _MIN_UNLABELLED and word not in words)
-        values[kinds[0]] += islice(frequent, max(0, settings.vocabulary - len(words)))
+        known = set(values[kinds[0]])
+        added = (word for word in _sort_by_frequency(more) if more[word] >= _MIN_UNLABELLED and word not in known)
+        values[kinds[0]] += islice(added, max(0, settings.vocabulary - len(known)))
         return cls(values, _sort_by_frequency(labels), settings)
 
     @property

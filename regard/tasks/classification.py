@@ -25,7 +25,7 @@ from regard.data.classification import (
 )
 from regard.data.dataset import Integers, RaggedArray
 from regard.data.ngrams import NgramHasher
-from regard.data.readers.text import Pair
+from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.evaluate.label_metrics import ConfusionMatrix
 from regard.models.base import log_probs
@@ -282,7 +282,8 @@ class ClassificationTask(InMemoryTask[LabelledText]):
                 f"{len(labelled):,} texts have {len(labels.names):,} labels, such as {short_repr(first)}; "
                 "check the columns data.label and data.text"
             )
-        lines = [" ".join(example.text.split()) for example in [*split.train, *_read_unlabelled(config)]]
+        texts = [*(example.text for example in split.train), *_read_unlabelled(config)]
+        lines = [" ".join(text.split()) for text in texts]
         return _make_vocabulary(train_tokenizer(config.text, lambda: lines, (), config.data.language), labels, config)
 
     def load_vocabulary(self, run: Run, config: RunConfig) -> ClassificationVocabulary:
@@ -295,7 +296,7 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         self, split: Split[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
     ) -> RaggedArray:
         """Return the token ids of all texts."""
-        texts = (example.text for example in [*split.train, *_read_unlabelled(config)])
+        texts = chain((example.text for example in split.train), _read_unlabelled(config))
         return RaggedArray.from_rows(map(vocabulary.tokenizer.encode, texts))
 
     def make_training_set(
@@ -319,8 +320,11 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         return DevExample(example.text, example.label)
 
 
-def _read_unlabelled(config: RunConfig) -> Iterator[LabelledText]:
-    return chain.from_iterable(read_texts(Path(path), config.data) for path in config.data.unlabelled or ())
+def _read_unlabelled(config: RunConfig) -> Iterator[str]:
+    """Yield the texts of labelled files and folders without their labels; of any other file, each line is a text."""
+    for path in map(Path, config.data.unlabelled or ()):
+        labelled = has_labelled_texts(path)
+        yield from (example.text for example in read_texts(path, config.data)) if labelled else iterate_lines(path)
 
 
 def _make_vocabulary(tokenizer: Tokenizer, labels: LabelVocabulary, config: RunConfig) -> ClassificationVocabulary:

@@ -112,6 +112,26 @@ def test_pretrained_vectors_start_every_member(tmp_path: Path) -> None:
     assert found == [[1.5, 2.5, 3.5]] * 3
 
 
+def test_embeddings_start_from_vectors_of_unlabelled_texts(tmp_path: Path) -> None:
+    more = write_file(tmp_path / "more.txt", "the evening was so splendid .\nthe evening was so fine .\n" * 5)
+    changes = {"data.unlabelled": [str(more)], "training.learning_rate": 0.0}
+    predictors = []
+    for name, path, given in (("classify", "a.tsv", LABELLED), ("tag", "a.txt", COLUMNS)):
+        labelled = write_file(tmp_path / path, given)
+        run = train(None, labelled, tmp_path / name, **{**SMALL, **changes})
+        predictors.append(load(run.folder))
+    classifier, tagger = predictors
+    known = {
+        "classify": [classifier.vocabulary.tokenizer.encode(word)[0] for word in ("fine", "splendid", "awful")],
+        "tag": [tagger.vocabulary.feature_ids[0][word] for word in ("fine", "splendid", "film")],
+    }
+    for name, predictor in (("classify", classifier), ("tag", tagger)):
+        member = predictor.model.members[0] if hasattr(predictor.model, "members") else predictor.model
+        fine, splendid, other = torch.nn.functional.normalize(member.embedding.weight[known[name]])
+        assert fine @ splendid > 0.5, "the same neighbours"
+        assert fine @ splendid > fine @ other + 0.1
+
+
 def test_erasure_removes_the_attended_words(classifier: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = load(classifier.folder)
     found = predictor.evaluate([write_file(tmp_path / "test.tsv", LABELLED)])["erasure"]

@@ -54,7 +54,7 @@ def use_word_vectors_(model: nn.Module, tokenizer: Tokenizer | None, text: Mappi
 def init_embeddings_from_texts_(model: nn.Module, texts: RaggedArray, seed: int) -> None:
     """Give the input embeddings vectors that are learned from token ids, with the variance of their initialisation."""
     inputs = _find_input_embeddings(model)
-    vectors = learn_word_vectors(texts, *inputs[0].weight.shape, seed)
+    vectors = learn_word_vectors(texts, inputs[0].num_embeddings, inputs[0].embedding_dim, seed)
     is_known = vectors.any(1)
     log_message(f"{int(is_known.sum()):,} embeddings start from vectors learned from {len(texts.values):,} words")
     with torch.no_grad():
