@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.config import Count
-from regard.data.dataset import Indices, Integers, RaggedArray, SequenceBatch, TrainingDataset, hash_arrays, pad_rows
+from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset, hash_arrays, pad_rows
 from regard.data.ngrams import NUM_AFFIXES, NgramHasher
 from regard.data.readers.dispatch import find_format_suffix, open_rows
 from regard.data.readers.jsonl import iterate_json_lines
@@ -285,7 +285,7 @@ class ClassificationDataset(TrainingDataset):
         longest = [max(map(len, document), default=0) for document in documents]
         self.sizes = np.maximum(np.diff(self.offsets) * np.asarray(longest, dtype=np.int64), 1).astype(np.int32)
         hasher, ids = encoder.ngrams, self.sentences.values.astype(np.int64)
-        pairs = [_hash_ngrams(hasher, example.text) for example in examples] if hasher else []
+        pairs = [hasher.hash_text(example.text) for example in examples] if hasher else []
         self.ngrams = RaggedArray.from_rows(ngrams for ngrams, _ in pairs) if hasher else None
         self.ngram_words = RaggedArray.from_rows(words for _, words in pairs)
         self.affixes = self._hash_affixes(examples) if hasher and hasher.affix_buckets else None
@@ -338,12 +338,6 @@ class ClassificationDataset(TrainingDataset):
         flat = [ids for document in documents for ids in document]
         resegmented = iter(self.encoder.tokenizer.apply_bpe_dropout(flat, self.dropout, seed))
         return [self.encoder.truncate([next(resegmented) for _ in document]) for document in documents]
-
-
-def _hash_ngrams(hasher: NgramHasher, text: str) -> Integers:
-    """Return the ids of a text's n-grams and the indices of their first words, (2, N); dictionaries are too large."""
-    found = hasher.hash_text(text)
-    return np.array([list(found), list(found.values())], dtype=np.int32)
 
 
 def _pad_documents(documents: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:

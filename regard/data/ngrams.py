@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 from zlib import crc32
 
+import numpy as np
+
+from regard.data.dataset import Integers
 from regard.data.tagging import compute_word_shape
 from regard.tokenizers.words import find_tokens
 
@@ -34,34 +37,35 @@ class NgramHasher(NamedTuple):
         """Return `NUM_AFFIXES` ids for each word and punctuation mark of a text, one word after the other."""
         return [id for token in find_tokens(text) for id in _hash_affixes(token.text, self.affix_buckets)]
 
-    def hash_text(self, text: str) -> dict[int, int]:
-        """Return the id of each n-gram of a text, in ascending order, and the index of the word that it begins with.
+    def hash_text(self, text: str) -> tuple[Integers, Integers]:
+        """Return the ids of all n-grams of a text, ascending and each once, and the index of the first word of each.
 
         Word n-grams include the start and the end of the text. Of an n-gram that occurs several times it is the first.
         """
         words = [token.text for token in find_tokens(text)]
-        padded = [_encode(f" {word}") for word in (_START, *map(str.lower, words), _END)]
-        ids: dict[int, int] = {}
+        if not words:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         first_index = {word: index for index, word in reversed(list(enumerate(words)))}
-        for word, index in first_index.items():
-            for id in _hash_characters(word, self.max_characters, self.buckets):
-                ids.setdefault(id, index)
+        rows = [_hash_characters(word, self.max_characters) for word in first_index]
+        indices = list(first_index.values())
+        padded = [_encode(f" {word}") for word in (_START, *map(str.lower, words), _END)]
         max_skipped = self.max_skipped if self.max_words > 1 else 0
-        for start, first in enumerate(padded if words else ()):
-            index, pair = min(max(start - 1, 0), len(words) - 1), crc32(first, crc32(b"skip"))
-            sums = list(accumulate(padded[start : start + self.max_words], _extend_crc, initial=0))[1:]
-            sums += [crc32(other, pair) for other in padded[start + 2 : start + 2 + max_skipped]]
-            for crc in sums:
-                ids.setdefault(crc % (self.buckets - 1) + 1, index)
-        return dict(sorted(ids.items()))
+        for start, first in enumerate(padded):
+            ngrams = list(accumulate(padded[start : start + self.max_words], _extend_crc, initial=0))[1:]
+            skip = crc32(first, crc32(b"skip"))
+            rows.append([*ngrams, *(crc32(other, skip) for other in padded[start + 2 : start + 2 + max_skipped])])
+            indices.append(min(max(start - 1, 0), len(words) - 1))
+        crcs = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        ids, first_rows = np.unique(crcs % (self.buckets - 1) + 1, return_index=True)
+        return ids, np.repeat(indices, list(map(len, rows)))[first_rows]
 
 
 @lru_cache(_CACHED_WORDS)
-def _hash_characters(word: str, max_size: int, buckets: int) -> Sequence[int]:
-    """Return the ids of the character n-grams of a word."""
+def _hash_characters(word: str, max_size: int) -> Sequence[int]:
+    """Return the checksums of the character n-grams of a word."""
     padded = f" {word} "
     return [
-        _hash("c" + padded[start : start + size], buckets)
+        crc32(_encode("c" + padded[start : start + size]))
         for size in range(_MIN_CHARACTERS, max_size + 1)
         for start in range(len(padded) - size + 1)
     ]
