@@ -9,7 +9,6 @@ h_t depends on. The same networks also do regression.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,8 +22,6 @@ from regard.models.losses import CrossEntropy
 from regard.models.rnn_common import CELLS, EmbeddingSettings
 from regard.nn import LinearChainCRF, LSTMCell, Recurrent, prefix_mask
 from regard.nn.recurrent import reverse_sequences
-
-MARGINAL = bool(os.environ.get("MARGINAL"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +42,7 @@ class SequenceNetworkSettings:
 class SchusterSettings(SequenceNetworkSettings, EmbeddingSettings):
     """The `model` section of `schuster1997`."""
 
-    transitions: bool = False
+    transitions: bool | None = False
     members: PositiveInt = 1
 
 
@@ -170,7 +167,7 @@ class Tagger(Model):
 
     def loss_sum(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """Return the summed cross-entropy with the classes (B, S), where PAD is ignored, or of all jointly."""
-        if self.crf is not None and not MARGINAL:
+        if self.crf is not None:
             return self.crf.loss_sum(self.compute_scores(source, lengths), lengths, target)
         return self.criterion(self(source, lengths), target)
 

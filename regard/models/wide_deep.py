@@ -2,7 +2,7 @@
 
 The wide part is a linear model of word and character n-grams. The deep part is an ensemble of small networks that
 attend to words (Lin 2017, eq. 6, 7). Logits of both are added, and both are trained together. With few texts the
-n-grams keep up with a bag of words, and attention adds what depends on context. By default a state depends on three
+n-grams keep up with a bag of words, and attention adds what depends on context. By default a state depends on five
 words only, so that the attention weight of a word is about that word.
 """
 
@@ -35,17 +35,17 @@ class WideDeepSettings(ClassifierSettings, SequenceNetworkSettings):
     cell: Literal["gru", "lstm", "elman"] = "lstm"
     size: PositiveInt = 100
     dropout: Fraction = 0.5
-    window: NonNegativeInt = 1
+    window: NonNegativeInt = 2
     embedding_dropout: Fraction = 0.3
-    word_dropout: Fraction = 0.1
-    hops: PositiveInt = 2
+    word_dropout: Fraction = 0.2
+    hops: PositiveInt = 4
     members: PositiveInt = 3
-    word_ngrams: NonNegativeInt = 2
+    word_ngrams: NonNegativeInt = 3
     char_ngrams: NonNegativeInt = 5
     buckets: Annotated[int, Range(2, 1 << 30)] = 1 << 16
     affix_buckets: NonNegativeInt = 4096
-    ngram_scale: NonNegativeFloat = 10.0
-    ngram_dropout: Fraction = 0.3
+    ngram_scale: NonNegativeFloat = 5.0
+    ngram_dropout: Fraction = 0.5
     ngram_attention: Fraction = 0.5
     skip_words: NonNegativeInt = 2
 

@@ -232,6 +232,14 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
             [ids.get(word.lower() if lower else word, PAD) for word in words] for words in texts
         )
 
+    def resolve_config(
+        self, config: RunConfig, split: Split[TaggedSentence], dataset: Any, parent: Run | None
+    ) -> RunConfig:
+        """Return the config; `model.transitions`, if it is null, is whether the labels mark chunks."""
+        if config.recipe["model"].get("transitions", False) is not None:
+            return config
+        return config.override({"model.transitions": are_chunk_labels(dataset.vocabulary.labels)})
+
     def make_training_set(
         self, split: Split[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig
     ) -> TaggingDataset:

@@ -173,3 +173,13 @@ def test_stacked_network_reads_both_directions_in_every_layer() -> None:
         before = network(x, lengths)
         x[0, 3] += 1.0
         assert not torch.allclose(before[0, 0], network(x, lengths)[0, 0])
+
+
+@pytest.mark.parametrize("labels", [("DT", "NN"), ("B-NP", "I-NP")])
+def test_only_chunk_labels_get_scores_of_neighbouring_labels(labels: tuple[str, str], tmp_path: Path) -> None:
+    columns = "".join(f"the {labels[0]}\n{word} {labels[1]}\n\n" for word in (*GOOD, *BAD)) * 3
+    run = train("default-tagging", write_file(tmp_path / "a.txt", columns), tmp_path / "run", **SMALL)
+    assert run.read_config()["model"]["transitions"] is (labels[0] == "B-NP")
+    (prediction,) = load(run.folder).predict(["the good"])
+    assert set(prediction.tags) <= set(labels)
+    assert all(0 < probability <= 1 for probability in prediction.probabilities)
