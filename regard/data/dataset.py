@@ -254,6 +254,7 @@ class TrainingDataset(ABC):
     left_out: Mapping[str, int] = MappingProxyType({})  # number of examples that are not in the dataset, by reason
     sizes: npt.NDArray[np.int32]  # tokens of each example in a batch
     fingerprint: str  # identifies the content
+    read_all_texts: Callable[[], RaggedArray] | None = None  # token ids of all texts, to learn word vectors from
 
     def __len__(self) -> int:
         return len(self.sizes)

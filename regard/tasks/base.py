@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from regard.data.dataset import Indices, RaggedArray, TrainingDataset
+from regard.data.dataset import Indices, TrainingDataset
 from regard.data.loader import map_batches_in_order
 from regard.data.readers.text import Pair, format_path, iterate_lines
 from regard.data.split import choose_dev_hashes, hash_source
@@ -88,7 +88,6 @@ class PreparedRun(NamedTuple):
     description: str  # one line about the data, for the log
     on_best: OnBestCallback | None = None
     tokenizer: Any = None  # of the inputs, for pretrained word vectors
-    texts: RaggedArray | None = None  # ids of labelled and unlabelled texts, to learn word vectors from
 
 
 class DevExample(NamedTuple):
@@ -324,10 +323,6 @@ class InMemoryTask(Task, Generic[ExampleT]):
         dataset: TrainingDataset = self.predictor.dataset(split.train, vocabulary)
         return dataset
 
-    def list_texts(self, split: Split[ExampleT], vocabulary: Any, config: RunConfig) -> RaggedArray:
-        """Return the word ids of all texts, those in `data.unlabelled` too."""
-        raise NotImplementedError
-
     def choose_dev_examples(self, dev: list[ExampleT], max_measured: int) -> list[ExampleT]:
         """Return the dev examples to validate on: all, where only metrics are limited to `max_measured` of them."""
         return dev
@@ -375,11 +370,8 @@ class InMemoryTask(Task, Generic[ExampleT]):
         nouns, left_out = self.predictor.nouns, format_left_out({**split.left_out, **dataset.left_out})
         train_set = format_count(len(dataset), nouns, left_out, *self.describe_training_set(split, dataset))
         dev_set = format_count(len(split.dev), f"dev {nouns}", *self.describe_dev_set(dev))
-        texts = self.list_texts(split, vocabulary, config) if getattr(config.data, "unlabelled", None) else None
         learnt = vocabulary.sizes, vocabulary.save, f"{train_set}, {dev_set}, {vocabulary.describe()}"
-        return PreparedRun(
-            run, config, dataset, validator, *learnt, tokenizer=getattr(vocabulary, "tokenizer", None), texts=texts
-        )
+        return PreparedRun(run, config, dataset, validator, *learnt, tokenizer=getattr(vocabulary, "tokenizer", None))
 
     def split(self, data: Any, seed: int) -> Split[ExampleT]:
         """Read the examples; without a dev set, hold out some by a hash of their input, so that order does not matter.

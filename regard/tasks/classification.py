@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -292,18 +293,14 @@ class ClassificationTask(InMemoryTask[LabelledText]):
         tokenizer = load_tokenizer(config.text, folder, "text").for_language(config.data.language)
         return _make_vocabulary(tokenizer, LabelVocabulary.load(folder / LABELS_FILE), config)
 
-    def list_texts(
-        self, split: Split[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
-    ) -> RaggedArray:
-        """Return the token ids of all texts."""
-        texts = chain((example.text for example in split.train), _read_unlabelled(config))
-        return RaggedArray.from_rows(map(vocabulary.tokenizer.encode, texts))
-
     def make_training_set(
         self, split: Split[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
     ) -> ClassificationDataset:
         """Return the encoded training texts, with BPE dropout."""
-        return ClassificationDataset(split.train, vocabulary, config.text.dropout)
+        dataset = ClassificationDataset(split.train, vocabulary, config.text.dropout)
+        if config.data.unlabelled:
+            dataset.read_all_texts = partial(_encode_texts, split.train, vocabulary, config)
+        return dataset
 
     def choose_dev_examples(self, dev: list[LabelledText], max_measured: int) -> list[LabelledText]:
         """Return an even subsample: a file may have the texts of one label behind those of another."""
@@ -325,6 +322,14 @@ def _read_unlabelled(config: RunConfig) -> Iterator[str]:
     for path in map(Path, config.data.unlabelled or ()):
         labelled = has_labelled_texts(path)
         yield from (example.text for example in read_texts(path, config.data)) if labelled else iterate_lines(path)
+
+
+def _encode_texts(
+    labelled: Sequence[LabelledText], vocabulary: ClassificationVocabulary, config: RunConfig
+) -> RaggedArray:
+    """Return the token ids of labelled and unlabelled texts."""
+    texts = chain((example.text for example in labelled), _read_unlabelled(config))
+    return RaggedArray.from_rows(map(vocabulary.tokenizer.encode, texts))
 
 
 def _make_vocabulary(tokenizer: Tokenizer, labels: LabelVocabulary, config: RunConfig) -> ClassificationVocabulary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -223,15 +224,6 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
         """Load the vocabulary of a run, and check it against the input columns of the config."""
         return TaggingVocabulary.load(run.folder / "tokenizer", config.text, config.data.input_columns)
 
-    def list_texts(self, split: Split[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig) -> RaggedArray:
-        """Return the word ids of all sentences."""
-        ids, lower = vocabulary.feature_ids[0], config.text.lowercase
-        labelled = ([row[0] for row in sentence.words] for sentence in split.train)
-        texts = chain(labelled, read_unlabelled_words(config.data.unlabelled))
-        return RaggedArray.from_rows(
-            [ids.get(word.lower() if lower else word, PAD) for word in words] for words in texts
-        )
-
     def resolve_config(
         self, config: RunConfig, split: Split[TaggedSentence], dataset: Any, parent: Run | None
     ) -> RunConfig:
@@ -250,8 +242,21 @@ class TaggingTask(InMemoryTask[TaggedSentence]):
                     f"{config.training.init_from or 'the run'} does not know the label {label!r}; "
                     f"it chooses from {', '.join(vocabulary.labels)}"
                 )
-        return TaggingDataset(split.train, vocabulary, config.text.dropout)
+        dataset = TaggingDataset(split.train, vocabulary, config.text.dropout)
+        if config.data.unlabelled:
+            dataset.read_all_texts = partial(_encode_words, split.train, vocabulary, config)
+        return dataset
 
     def make_dev_example(self, example: TaggedSentence) -> DevExample:
         """Return words and labels of a sentence."""
         return DevExample(example.words, format_tagged_words(example.words, example.labels))
+
+
+def _encode_words(labelled: Sequence[TaggedSentence], vocabulary: TaggingVocabulary, config: RunConfig) -> RaggedArray:
+    """Return the word ids of labelled and unlabelled sentences."""
+    ids, is_lowered = vocabulary.feature_ids[0], config.text.lowercase
+    words = ([row[0] for row in sentence.words] for sentence in labelled)
+    sentences = chain(words, read_unlabelled_words(config.data.unlabelled))
+    return RaggedArray.from_rows(
+        [ids.get(word.lower() if is_lowered else word, PAD) for word in sentence] for sentence in sentences
+    )

@@ -134,10 +134,10 @@ def _build_trainer(prepared: PreparedRun, distributed: DistributedContext) -> Tr
     with preserve_generators(device):
         seed_generators(settings.seed, device)
         model = accelerate(build(config.recipe, *prepared.vocabulary_sizes))
-    if prepared.texts is not None and not (settings.init_from or run.list_steps()):
+    if prepared.dataset.read_all_texts is not None and not (settings.init_from or run.list_steps()):
         from regard.data.readers.word_vectors import init_embeddings_from_texts_
 
-        init_embeddings_from_texts_(model, prepared.texts, settings.seed)
+        init_embeddings_from_texts_(model, prepared.dataset.read_all_texts(), settings.seed)
     if config.recipe["text"].get("vectors"):
         from regard.data.readers.word_vectors import use_word_vectors_
 

@@ -93,8 +93,8 @@ def test_default_classifier_predicts_with_attention_over_all_tokens(classifier: 
     assert predictor.predict([""])[0].probabilities == pytest.approx(empty.probabilities)
     assert short.tokens[:4] == ["the", "film", "was", "fine"]
     assert short.weights is not None
-    assert short.weights.shape == (6, 5), "three members with two hops each"
-    torch.testing.assert_close(torch.tensor(short.weights.sum(1)), torch.ones(6))
+    assert short.weights.shape == (12, 5), "three members with four hops each"
+    torch.testing.assert_close(torch.tensor(short.weights.sum(1)), torch.ones(12))
     for prediction in (short, empty, unknown):
         assert sum(prediction.probabilities.values()) == pytest.approx(1.0, abs=1e-5)
     assert short.plot() is not None
