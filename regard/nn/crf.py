@@ -28,7 +28,7 @@ class LinearChainCRF(nn.Module):
         """Return −Σ log p(y) of label sequences (B, S)."""
         scores = scores.to(self.transitions.dtype)
         real = prefix_mask(lengths, labels.shape[1])
-        last = _sum_prefixes(scores, self.transitions)[torch.arange(len(labels)), lengths - 1]
+        last = _sum_prefixes(scores, self.transitions)[torch.arange(len(labels), device=labels.device), lengths - 1]
         single = scores.gather(2, labels[..., None])[..., 0]
         pairs = self.transitions[labels[:, :-1], labels[:, 1:]]
         return last.logsumexp(-1).sum() - single[real].sum() - pairs[real[:, 1:]].sum()
