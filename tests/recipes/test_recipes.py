@@ -158,14 +158,14 @@ DIGESTS = {
     "cho2014": "ff8fb918c1618e76",
     "cui2017": "a42f939b6621e89a",
     "default": "ae1e2fd6a5123f79",
-    "default-classification": "94d04d308f8ded9f",
-    "default-tagging": "f99b2ece4b42d687",
-    "lin2017": "9371ad93d16d9b48",
+    "default-classification": "8a72c215a0fb51bd",
+    "default-tagging": "b7a00728e1fa83bb",
+    "lin2017": "7f3eeb1946e0d883",
     "luong2015-global": "610acef1977df042",
     "luong2015-local-m": "7eabcf45bf9103c4",
     "luong2015-local-p": "dc12680ec8ad9a74",
     "mino2017": "7fde2b2c4040e857",
-    "schuster1997": "c1fa6a60de50de8e",
+    "schuster1997": "084bb5775487167d",
     "schuster1997-regression": "d521b5fe82e4db01",
     "sutskever2014": "9207514b04a10f1c",
     "vaswani2017-base": "6b839d77e78423bf",
@@ -174,7 +174,7 @@ DIGESTS = {
     "xu2015-hard-caption": "159eef1e381d1023",
     "xu2015-soft": "36139851cbc5710b",
     "xu2015-soft-caption": "e785bc904b51c33c",
-    "yang2016": "75b1303e71302045",
+    "yang2016": "22cc8cb0cf86adbe",
 }
 
 
