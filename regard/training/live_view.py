@@ -45,7 +45,8 @@ class LiveView:
 
     def __init__(self, by_loss: bool) -> None:
         self._by_loss = by_loss
-        self._losses: list[float] = []
+        self._losses: list[float] = []  # of the rows, and not of every update: the curve is computed for each frame
+        self._loss = math.nan  # of the latest update
         self._scores: list[tuple[int, float]] = []  # steps and values
         self._score_name = ""
         self._progress = 0.0  # fraction of training
@@ -54,7 +55,8 @@ class LiveView:
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Add a row of `metrics.jsonl` to the curves."""
         if row["kind"] == "train":
-            self._losses.append(_get_number(row, "loss"))
+            self._loss = _get_number(row, "loss")
+            self._losses.append(self._loss)
         elif row["kind"] == "dev":
             self._score_name = "loss" if self._by_loss else row.get("measure", "bleu")
             self._scores.append((row["step"], _get_number(row, self._score_name)))
@@ -62,8 +64,8 @@ class LiveView:
     def show_update(
         self, step: int, last_step: int | None, metrics: Mapping[str, float], remaining: str, progress: float
     ) -> None:
-        """Show the metrics of an update, its place in training, and the time left."""
-        self._losses.append(metrics["loss"])
+        """Show the metrics of an update, its position in training, and the time left."""
+        self._loss = metrics["loss"]
         total = "" if last_step is None else f" of {last_step:,}"
         self._position = f"step {step:,}{total}, {metrics['tokens_per_second']:,.0f} tokens/s"
         self._remaining, self._progress, self._activity = remaining, progress, ""
@@ -89,9 +91,9 @@ class LiveView:
         grid.add_column()  # the notes, the only column that narrow terminals shrink
         bar = ProgressBar(1.0, self._progress, width)
         grid.add_row("training", f"{self._progress:.0%}", bar, _make_note(self._activity or self._remaining))
-        if self._losses:
-            curve = format_sparkline(self._losses, width, levels)
-            grid.add_row("loss", format_metric_value(self._losses[-1]), curve, _make_note(self._position))
+        if self._losses or self._position:
+            curve = format_sparkline([*self._losses, self._loss], width, levels)
+            grid.add_row("loss", format_metric_value(self._loss), curve, _make_note(self._position))
         if self._scores:
             scores = [score for _, score in self._scores]
             label = "dev loss" if self._by_loss else METRIC_LABELS.get(self._score_name, self._score_name)

@@ -261,6 +261,7 @@ class Trainer:
         is_log_step = step % settings.log_every == 0
         if is_log_step:
             self.metrics.write("train", step, **step_metrics)
+            self.view.add_row({"kind": "train", "step": step, **step_metrics})
             self.throughput.reset()
         if is_terminal() or is_log_step or self.eta.is_log_due():
             self._show_progress(step_metrics)

@@ -55,6 +55,7 @@ def make_view() -> LiveView:
     view = LiveView(by_loss=False)
     for step in range(1, 201):
         metrics = {"loss": 8.0 - step / 50, "tokens_per_second": 1234.0}
+        view.add_row({"kind": "train", "step": step, **metrics})
         view.show_update(step, 400, metrics, "at most about 5 min left", step / 400)
         view.add_row({"kind": "dev", "step": step, "loss": 2.0, "bleu": 100.0 - abs(150 - step), "measure": "bleu"})
     return view
@@ -82,6 +83,15 @@ def test_view_shows_loss_score_best_and_the_time_left() -> None:
     assert progress.rstrip().endswith("at most about 5 min left")
     assert re.fullmatch(r"loss +4\.00 +█[▁-█]+▁ +step 200 of 400, 1,234 tokens/s *", loss)
     assert re.fullmatch(r"BLEU +50\.00 +▁[▁-█]+ +best 100\.00 at step 150 *", score)
+
+
+def test_curve_of_the_loss_has_equal_distances_after_a_resume() -> None:
+    view = LiveView(by_loss=False)
+    for step, loss in ((50, 8.0), (100, 4.0)):
+        view.add_row({"kind": "train", "step": step, "loss": loss})
+    for step in range(101, 140):
+        view.show_update(step, None, {"loss": 1.0, "tokens_per_second": 1.0}, "", 0.0)
+    assert re.fullmatch(r"loss +1\.00 +█▄▁ +step 139, 1 tokens/s *", render(view, 100)[1])
 
 
 def test_best_validation_by_loss_is_the_lowest() -> None:
