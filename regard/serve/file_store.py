@@ -20,7 +20,7 @@ OWNER_ONLY = 0o600
 
 
 class StoredFile(NamedTuple):
-    """Owner, size and place of a file."""
+    """Owner, size and path of a file."""
 
     owner: str
     size: int
@@ -50,6 +50,8 @@ class FileStore:
         except OSError:
             self.delete(key)
             raise
+        if key not in self.files:  # it was deleted while it was written
+            path.unlink(missing_ok=True)
         return key
 
     def check_capacity(self, owner: str, length: int) -> int:

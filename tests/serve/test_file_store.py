@@ -140,3 +140,19 @@ def test_files_of_killed_services_are_removed_after_their_lifetime(folder: Path)
         store(files, "a")
         assert not stale.exists(), "also while the service runs"
     assert sorted(folder.iterdir()) == sorted([other, recent])
+
+
+def test_file_that_is_displaced_while_it_is_written_leaves_nothing_on_the_disk(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(capacity=20 * MIN_SIZE) as files:
+
+        def write_late(path: Path, content: bytes) -> None:
+            for key in list(files.files):
+                files.delete(key)
+            path.write_bytes(content)
+
+        monkeypatch.setattr("regard.serve.file_store._write_private", write_late)
+        key = store(files, "a")
+        assert files.find(key) is None
+        assert list(folder.iterdir()) == []
