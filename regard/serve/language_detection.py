@@ -101,8 +101,11 @@ def _load_identifier() -> LanguageIdentifier:
 
 
 def has_letters(text: str) -> bool:
-    """Return whether a text has a letter outside of URLs, and thus something to translate."""
-    return any(map(str.isalpha, remove_urls(text)))
+    """Return whether a text has a letter outside of URLs, and thus something to translate.
+
+    White space ends every URL, so each word can be judged alone: other threads run between two searches.
+    """
+    return any(any(map(str.isalpha, remove_urls(word))) for word in text.split())
 
 
 def _sample(text: str) -> str:

@@ -71,7 +71,7 @@ class DocumentProcess:
             return self.pipe.recv()
         except (EOFError, OSError) as error:
             self.process.join()
-            if self.process.exitcode == -signal.SIGXCPU:
+            if resource is not None and self.process.exitcode == -signal.SIGXCPU:
                 why = f"takes more than {self.limits.seconds} seconds of processor time; it is not translated"
             else:
                 code = self.process.exitcode
