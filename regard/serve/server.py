@@ -47,6 +47,7 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
         service = stack.enter_context(closing(Service(runs, settings)))
         server = Server(make_server_config(service))
         _handle_termination(server.handle_exit)
+        listen(sockets)
         freeze_garbage_collector()
         announce(service, format_url(settings.host, sockets))
         server.run(sockets)
@@ -104,7 +105,7 @@ def announce(service: Service, url: str) -> None:
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket to each address of a host, before models are loaded: clients that connect meanwhile wait.
+    """Bind a socket to each address of a host, before models are loaded; clients cannot connect yet.
 
     uvicorn binds only when the application is loaded.
     """
@@ -113,10 +114,9 @@ def bind(host: str, port: int) -> list[socket.socket]:
     except (OSError, UnicodeError) as error:
         raise UserError(f"--host {host}: no such address ({getattr(error, 'strerror', None) or error})") from error
     sockets: list[socket.socket] = []
-    for number, (family, _, _, _, address) in enumerate(addresses, 1):
+    for number, (family, kind, protocol, _, address) in enumerate(addresses, 1):
         try:
-            place = (address[0], port, *address[2:])
-            sockets.append(socket.create_server(place, family=socket.AddressFamily(family), backlog=BACKLOG))
+            sockets.append(_bind_one(family, kind, protocol, (address[0], port, *address[2:])))
         except OSError as error:
             if error.errno in UNAVAILABLE and (sockets or number < len(addresses)):
                 continue
@@ -124,6 +124,33 @@ def bind(host: str, port: int) -> list[socket.socket]:
             raise _explain_bind_error(host, port, error) from error
         port = sockets[0].getsockname()[1]  # if it is 0, any free port, the same for all addresses
     return sockets
+
+
+def _bind_one(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
+    bound = socket.socket(family, kind, protocol)
+    try:
+        if sys.platform != "win32":  # where it would allow a second service on the same port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def listen(sockets: Sequence[socket.socket]) -> None:
+    """Let clients connect, once models are loaded: a proxy with two services asks the other one until then.
+
+    Another process may listen on an address since it was bound.
+    """
+    for bound in sockets:
+        try:
+            bound.listen(BACKLOG)
+        except OSError as error:
+            host, port = bound.getsockname()[:2]
+            raise _explain_bind_error(host, port, error) from error
 
 
 def close_all(sockets: Sequence[socket.socket]) -> None:

@@ -196,6 +196,30 @@ def test_all_addresses_of_a_host_share_one_port() -> None:
         http_server.close_all(sockets)
 
 
+def test_clients_are_refused_until_models_are_loaded() -> None:
+    """A proxy with two services asks the other one only if this one refuses connections."""
+    sockets = http_server.bind("127.0.0.1", 0)
+    try:
+        address = sockets[0].getsockname()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        http_server.listen(sockets)
+        socket.create_connection(address).close()
+    finally:
+        http_server.close_all(sockets)
+
+
+def test_port_taken_since_binding_is_an_error() -> None:
+    first = http_server.bind("127.0.0.1", 0)
+    second = http_server.bind("127.0.0.1", first[0].getsockname()[1])
+    try:
+        http_server.listen(first)
+        with pytest.raises(UserError, match="is in use already"):
+            http_server.listen(second)
+    finally:
+        http_server.close_all([*first, *second])
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals")
 def test_sigterm_while_loading_leaves_no_files(fluent_run: Run, tmp_path: Path) -> None:

@@ -186,6 +186,7 @@ def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer
     sockets = http_server.bind("127.0.0.1", 0)
     try:
         server = uvicorn.Server(make_server_config(service))
+        http_server.listen(sockets)
         thread = threading.Thread(target=server.run, args=(sockets,))
         client = ThreadServer(sockets[0].getsockname()[1], service, server)
         handler = _LogHandler(client)
