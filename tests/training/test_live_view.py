@@ -22,6 +22,7 @@ from support.training import TINY, corpus_files, format_overrides, train_tiny
 from regard.console import is_terminal
 from regard.training import train
 from regard.training.live_view import LiveView, format_sparkline
+from regard.training.metrics import MetricsWriter
 
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
@@ -139,6 +140,18 @@ def test_view_of_a_resumed_run_has_the_curves_from_before(
         longer: dict[str, Any] = {"training.steps": 25}
         train(None, None, run.folder, resume=True, **longer)
     assert f"best {best:.{2 if best >= 1 else 4}f}" in output[0]
+
+
+def test_damaged_row_does_not_end_a_resumed_run_on_other_ranks(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train_tiny("bahdanau2015", corpus, tmp_path / "run")
+    with run.metrics_path.open("a", encoding="utf-8") as file:
+        file.write("no JSON\n")
+    monkeypatch.setattr(MetricsWriter, "open_after", lambda *steps: None)  # rank 0 alone opens and repairs the file
+    longer: dict[str, Any] = {"training.steps": 25}
+    train(None, None, run.folder, resume=True, **longer)
+    assert max(run.list_steps()) == 25
 
 
 @pytest.mark.parametrize(("variable", "value"), [("TERM", "dumb"), ("RANK", "1")])
