@@ -155,9 +155,13 @@ def _log_noise(data: DataSettings) -> None:
         pipeline = FilterPipeline(make_default_filters(find_main_scripts(first)))
         num_removed = sum(not pipeline.accepts(pair) for pair in islice(pairs, _MAX_CHECKED_PAIRS))
         names = " ".join(map(str, corpus.paths))
-        number = f"{'the first ' if pipeline.num_read == _MAX_CHECKED_PAIRS else ''}{pipeline.num_read:,} pairs"
+        is_part = pipeline.num_read == _MAX_CHECKED_PAIRS
+        number = f"{'the first ' if is_part else ''}{pipeline.num_read:,} pairs"
         if request.num_incomplete:
-            log_message(f"{names}: left out, because they lack one of the languages: {request.num_incomplete:,}")
+            at_least = "at least " if is_part else ""
+            log_message(
+                f"{names}: left out, because they lack one of the languages: {at_least}{request.num_incomplete:,}"
+            )
         if num_removed:
             reasons = ", ".join(f"{count:,} {rule}" for rule, count in pipeline.num_rejected.items() if count)
             log_message(f"{names}: regard data clean would remove {num_removed:,} of {number} ({reasons})")

@@ -33,7 +33,9 @@ from regard.corpus.writers import open_pair_writer
 from regard.data.languages import find_main_script, find_script
 from regard.data.readers.dispatch import iterate_pairs
 from regard.data.readers.text import Pair
+from regard.data.split import DataSettings
 from regard.errors import UserError
+from regard.tasks import translation
 from regard.training import train
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -438,6 +440,18 @@ def test_training_states_its_direction_and_what_clean_would_remove(
     printed = capsys.readouterr().err
     assert "en → vi, " in printed
     assert "en-vi.tsv: regard data clean would remove 2 of 43 pairs (1 copied, 1 duplicate)\n" in printed
+
+
+def test_units_without_a_language_are_counted_as_far_as_training_has_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = [f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in (("vi", "con chó"), ("en", "the dog"))]
+    units = f"<tu>{sides[1]}</tu>" + f"<tu>{''.join(sides)}</tu>" * 1200 + f"<tu>{sides[0]}</tu>"
+    (tmp_path / "x.tmx").write_text(f'<tmx version="1.4"><header srclang="vi"/><body>{units}</body></tmx>', "utf-8")
+    for limit, number in ((1100, "at least 2"), (2000, "2")):
+        monkeypatch.setattr(translation, "_MAX_CHECKED_PAIRS", limit)
+        translation._log_noise(DataSettings(train=(str(tmp_path / "x.tmx"),)))
+        assert f"lack one of the languages: {number}\n" in capsys.readouterr().err
 
 
 def test_inspect_counts_blank_lines(regard: Command) -> None:
