@@ -161,6 +161,15 @@ def test_client_that_reads_in_small_parts_gets_the_whole_answer(fluent_run: Run)
         assert received > 8_000_000
 
 
+@pytest.mark.parametrize(("size", "count", "status"), [(1, 1_500, 400), (1, 900, 200), (1_000, 1_500, 200)])
+def test_body_of_thousands_of_tiny_chunks_is_refused(server: Client, size: int, count: int, status: int) -> None:
+    body = json.dumps(REQUEST).encode().ljust(size * count)
+    chunks = b"".join(b"%x\r\n%b\r\n" % (size, body[start : start + size]) for start in range(0, len(body), size))
+    head = POST + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert send_raw(server, head + chunks + b"0\r\n\r\n").startswith(b"HTTP/1.1 %d " % status)
+    assert_alive(server)
+
+
 POST = b"POST /translate HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
 MALFORMED = {
     "binary": (b"\x00\x01\x02\xff" * 100, 400),

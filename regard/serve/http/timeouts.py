@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import asyncio
 
+import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.serve.http.middleware import DISCONNECTED
 
 MIN_RATE = 1000  # bytes in a second that a client must accept of a response
+HEAD_SIZE = 65_536  # bytes of an incomplete line, or of headers, that are kept
+CHUNKS = 1_000  # of a body, however small: each costs about ten microseconds in which no other request is served …
+CHUNK_SIZE = 1_024  # … bytes for each further chunk
+
+
+class LimitedParser(h11.Connection):
+    """HTTP parser that refuses bodies in many tiny chunks, with which one client could stall the service."""
+
+    chunks = received = 0  # chunks and bytes of the body
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Parse the next part of a request; RemoteProtocolError if its chunks are too small."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.chunks = self.received = 0
+        elif isinstance(event, h11.Data):
+            self.chunks += event.chunk_start
+            self.received += len(event.data)
+            if self.chunks > CHUNKS + self.received // CHUNK_SIZE:
+                raise h11.RemoteProtocolError("the body has too many small chunks")
+        return event
 
 
 class TimeoutProtocol(H11Protocol):
@@ -28,6 +50,7 @@ class TimeoutProtocol(H11Protocol):
         """
         super().connection_made(transport)
         self.app = self._run_request
+        self.conn = LimitedParser(h11.SERVER, HEAD_SIZE)
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
             self._close_idlest()
             if len(self.connections) >= 2 * self.limit_concurrency:
