@@ -20,17 +20,15 @@ from regard.fast.cuda_graphs.cache import GraphedFunctionCache
 from regard.fast.training import luong as way
 from regard.fast.training import step_ops
 from regard.fast.training.luong import (
-    LoopConfig,
     _collect_inputs,
     _draw_dropout_masks,
     _gather_window,
-    flatten_inputs,
     is_supported,
     prepare_inputs,
-    run_input_feeding,
     run_input_feeding_loop,
     run_luong_loop,
 )
+from regard.fast.training.luong_loop import LoopConfig, flatten_inputs, run_input_feeding
 from regard.models import build
 from regard.models.luong2015 import LuongDecoder, LuongState
 from regard.models.rnn_common import unroll_decoder
