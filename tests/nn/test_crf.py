@@ -58,6 +58,6 @@ def test_padding_changes_nothing_and_the_loss_has_a_gradient() -> None:
     torch.testing.assert_close(crf(wider, LENGTHS)[0, :4], crf(scores, LENGTHS)[0])
     padded = torch.cat((CHOICES, torch.zeros(3, 2, dtype=torch.long)), 1)
     torch.testing.assert_close(crf.loss_sum(wider, LENGTHS, padded), crf.loss_sum(scores, LENGTHS, CHOICES))
-    crf.requires_grad_().loss_sum(scores, LENGTHS, CHOICES).backward()
+    crf.requires_grad_().loss_sum(scores, LENGTHS, CHOICES).backward()  # type: ignore[no-untyped-call]
     assert crf.transitions.grad is not None
     assert crf.transitions.grad.abs().sum() > 0

@@ -6,8 +6,9 @@ import asyncio
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
@@ -49,13 +50,29 @@ def start_process(main: Callable[..., None], *arguments: Any) -> tuple[SpawnProc
     context = multiprocessing.get_context("spawn")  # a fork would inherit locks, but not the threads that hold them
     ours, theirs = context.Pipe()
     process = context.Process(target=main, args=(theirs, *arguments), daemon=True)
-    process.start()
+    with _block_signals():  # which the process inherits: it may get some before `ignore_signals`
+        process.start()
     theirs.close()
     return process, ours
 
 
+# They end the service. All its processes may get them, but it lets its helpers finish. Windows has no SIGHUP.
+_END_SIGNALS = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
+
+
+@contextmanager
+def _block_signals() -> Iterator[None]:
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def ignore_signals() -> None:
-    """Ignore the signals that end the service: all its processes may get them, but it lets its helpers finish."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if number := getattr(signal, name, None):  # Windows has no SIGHUP
-            signal.signal(number, signal.SIG_IGN)
+    """Ignore the signals that end the service."""
+    for number in _END_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
