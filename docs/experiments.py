@@ -114,14 +114,19 @@ def find_differing_keys(rows: list[dict[str, Any]]) -> set[str]:
 
 def format_trainings(row: dict[str, Any], keys: set[str]) -> str:
     """Return the recipes of a row with the keys that distinguish it, and its search options."""
-    runs = []
+    runs: dict[str, list[int]] = {}
     for run in row["runs"]:
         special = [f"{key}={value}" for key, value in run["changes"].items() if key in keys]
         recipe = Path(run["run"]).name.rsplit("-", 1)[0]
-        runs.append(f"`{' '.join([recipe, *special])}`")
+        runs.setdefault(f"`{' '.join([recipe, *special])}`", []).append(run["seed"])
     options = [f"{key}={value}" for key, value in row["options"].items()]
-    counted = [f"{run}, {count} seeds" if count > 1 else run for run, count in Counter(runs).items()]
-    return "; ".join([*counted, *options])
+    return "; ".join([*(run + _count_models(seeds) for run, seeds in runs.items()), *options])
+
+
+def _count_models(seeds: list[int]) -> str:
+    """Describe models of one recipe by their seeds; those with one seed in common were trained on several corpora."""
+    numbers = {"seeds": len(set(seeds)), "corpora": len(seeds) // len(set(seeds))}
+    return "".join(f", {number} {name}" for name, number in numbers.items() if number > 1)
 
 
 # Pages

@@ -119,7 +119,8 @@ def test_chart_of_an_experiment_has_the_figures_of_its_table(name: str, experime
 def test_results_of_a_run_are_taken_over(experiments: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "RESULTS", tmp_path)
     runs = [
-        {"run": f"runs/bahdanau2015-{seed}", "changes": {"model.tie": tie}} for seed, tie in enumerate((True, False))
+        {"run": f"runs/bahdanau2015-{seed}", "seed": seed, "changes": {"model.tie": tie}}
+        for seed, tie in enumerate((True, False))
     ]
     table = {
         "experiment": "key-value",
@@ -157,3 +158,15 @@ def test_results_of_a_run_are_taken_over(experiments: Any, tmp_path: Path, monke
     }
     assert date.fromisoformat(small["date"]) <= date.today()
     assert small["signature"] is None
+
+
+@pytest.mark.parametrize(
+    ("seeds", "counted"),
+    [([1], ""), ([1, 101], ", 2 seeds"), ([1, 1], ", 2 corpora"), ([1, 1, 2, 2], ", 2 seeds, 2 corpora")],
+)
+def test_models_of_two_corpora_are_not_called_seeds(experiments: Any, seeds: list[int], counted: str) -> None:
+    runs = [
+        {"run": f"runs/luong2015-global-{number}", "seed": seed, "changes": {}} for number, seed in enumerate(seeds)
+    ]
+    trained_as = experiments.format_trainings({"runs": runs, "options": {}}, set())
+    assert trained_as == f"`luong2015-global`{counted}"
