@@ -24,7 +24,7 @@ def reproduce(
     trained: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Rerun experiments of the papers, and report for each claim whether it holds.
+    """Rerun experiments of the papers or your own, and report for each claim whether it holds.
 
     Finished models are not trained again; interrupted training is resumed.
 
@@ -32,17 +32,19 @@ def reproduce(
     """
     from regard.reproduce import runner
     from regard.reproduce.experiment import SCALES
-    from regard.reproduce.experiments import EXPERIMENTS
+    from regard.reproduce.experiments import EXPERIMENTS, read_experiment
     from regard.reproduce.workspace import Workspace
 
     if scale not in SCALES:
         raise UserError(f"unknown scale {scale!r}{format_suggestion(scale, SCALES)}")
+    own = {name: read_experiment(Path(name), scale) for name in names or () if name.endswith((".yaml", ".yml"))}
+    experiments = EXPERIMENTS | own
     for name in names or ():
-        if name not in EXPERIMENTS:
+        if name not in experiments:
             raise UserError(f"unknown experiment {name!r}{format_suggestion(name, EXPERIMENTS)}")
     if names and everything:
         raise UserError("--all runs every experiment: leave out either the names or --all")
-    chosen = [EXPERIMENTS[name] for name in dict.fromkeys(names or (EXPERIMENTS if everything or show_list else ()))]
+    chosen = [experiments[name] for name in dict.fromkeys(names or (EXPERIMENTS if everything or show_list else ()))]
     if show_list:
         typer.echo("\n\n".join(map(runner.describe_experiment, chosen)))
         return
@@ -52,7 +54,7 @@ def reproduce(
     if dry_run:
         typer.echo(runner.format_dry_run(chosen, workspace, seeds))
         return
-    requested = "--all" if everything else " ".join(experiment.name for experiment in chosen)
+    requested = "--all" if everything else shlex.join(dict.fromkeys(names or ()))
     options = f"--scale {scale} --seeds {seeds} --jobs {jobs} --out {shlex.quote(str(out))}{' --trained' * trained}"
     with print_resume_command_on_interrupt(f"regard reproduce {requested} {options}"):
         if jobs > 1 and not trained:

@@ -121,7 +121,7 @@ def _average_repetitions(repetitions: Sequence[MetricValues]) -> MetricValues:
 
 def format_claim_results(table: ResultTable) -> str:
     """Format the claims and their results as text."""
-    width = max(len(claim["verdict"]) for claim in table["claims"])
+    width = max((len(claim["verdict"]) for claim in table["claims"]), default=0)
     lines = [f"  {claim['verdict']:<{width}}  {claim['claim']} ({claim['figures']})" for claim in table["claims"]]
     return "\n".join([f"{table['experiment']}: {table['title']}", *lines])
 

@@ -55,7 +55,7 @@ from regard.reproduce.experiment import (
     SeedDeviation,
     TrainingSpec,
 )
-from regard.reproduce.experiments import EXPERIMENTS
+from regard.reproduce.experiments import EXPERIMENTS, read_experiment
 from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
 from regard.reproduce.runner import (
     format_claim_results,
@@ -629,6 +629,51 @@ def test_every_experiment_has_valid_training_configurations(scale: str) -> None:
         assert config.training.steps
         assert one.corpus in CORPUS_BUILDERS
     assert {one.make_config()["training"]["device"] for one in trainings.values()} <= {"cpu", "auto"}
+
+
+OWN_EXPERIMENT = """
+name: own
+title: Two scores
+source: none
+description: Dot and concat.
+corpora: [simple]
+measure: regard.reproduce.metrics.measure_architecture
+columns: [bleu]
+rows:
+  dot: {recipe: luong2015-global, changes: {model.score: dot}}
+  concat: {recipe: luong2015-global, changes: {model.score: concat}}
+claims:
+  - {text: dot is better, rule: higher, metric: bleu, rows: [dot, concat]}
+"""
+
+
+def test_experiment_of_a_user_shares_trained_models_with_those_of_the_package(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(OWN_EXPERIMENT, encoding="utf-8")
+    architectures = {training.name for row in EXPERIMENTS["architectures"].rows("small") for training in row.trainings}
+    rows = read_experiment(path, "small").rows("small")
+    assert [row.name for row in rows] == ["dot", "concat"]
+    assert {training.name for row in rows for training in row.trainings} <= architectures
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("rows:", "models:", "it has no 'rows'"),
+        ("title:", "titel:", "titel"),
+        ("measure_architecture", "measure_nothing", "measure_nothing"),
+        ("[simple]", "[simpel]", "unknown corpus 'simpel'"),
+        ("[dot, concat]", "[dot, cosine]", "'cosine', which is no row"),
+        ("name: own", "name: ladder", "'ladder' is that of an experiment of regard"),
+        ("model.score: dot", "model.skore: dot", "skore"),
+    ],
+)
+def test_mistake_in_an_experiment_of_a_user_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(OWN_EXPERIMENT.replace(old, new), encoding="utf-8")
+    with pytest.raises(UserError, match=re.escape(message)) as error:
+        [training.make_config() for row in read_experiment(path, "small").rows("small") for training in row.trainings]
+    assert "\n" not in str(error.value)
 
 
 def test_documentation_describes_each_experiment() -> None:

@@ -12,23 +12,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from regard.errors import UserError
 from regard.paths import read_package_yaml
+from regard.recipes.recipe import parse_yaml, read_yaml_text
+from regard.reproduce.corpora import CORPUS_BUILDERS
 from regard.reproduce.experiment import SCALES, Chart, Claim, Experiment, ExperimentRow, fit_recipe
 
 
 def load_experiment(name: str) -> Experiment:
     """Read the experiment in `experiments/NAME.yaml`."""
-    declaration = read_package_yaml(__name__, f"{name}.yaml")
+    return _build_experiment(read_package_yaml(__name__, f"{name}.yaml"))
+
+
+def read_experiment(path: Path, scale: str) -> Experiment:
+    """Read an experiment from a file of the user; raise UserError if it cannot be run at a scale."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist")
+    declaration = parse_yaml(read_yaml_text(path), str(path))
+    try:
+        experiment = _build_experiment(declaration)
+        rows = experiment.rows(scale)
+    except KeyError as error:
+        raise UserError(f"{path} is not an experiment: it has no {error}") from error
+    except (AttributeError, ImportError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not an experiment: {error}") from error
+    if experiment.name in EXPERIMENTS:
+        raise UserError(f"{path}: the name {experiment.name!r} is that of an experiment of regard; choose another one")
+    for corpus in (training.corpus for row in rows for training in row.trainings):
+        if corpus not in CORPUS_BUILDERS:
+            raise UserError(f"{path}: unknown corpus {corpus!r}; there are {', '.join(CORPUS_BUILDERS)}")
+    known = {row.name for row in rows}
+    for row in (row for claim in experiment.claims for row in claim.rows):
+        if row not in known:
+            raise UserError(f"{path}: a claim is about {row!r}, which is no row; there are {', '.join(sorted(known))}")
+    return experiment
+
+
+def _build_experiment(declaration: dict[str, Any]) -> Experiment:
+    """Return the experiment that a YAML file declares."""
     corpora, trainings = declaration.pop("corpora", []), declaration.pop("trainings", [{}])
     defaults = {"corpora": corpora, "trainings": trainings, "changes": {}}
     declaration |= {
         "rows": partial(_build_rows, declaration["rows"], defaults),
         "measure": resolve_name(declaration["measure"]),
         "claims": [Claim(**claim) for claim in declaration["claims"]],
-        "charts": [Chart(**chart) for chart in declaration["charts"]],
+        "charts": [Chart(**chart) for chart in declaration.get("charts", [])],
     }
     return Experiment(**declaration)
 
