@@ -166,11 +166,15 @@ def choose_chart_metric(experiment: Experiment) -> str:
 
 def describe_chart(experiment: Experiment) -> str:
     """Return the alternative text of an experiment's chart: the values of all rows."""
-    metric, texts = choose_chart_metric(experiment), []
+    name, texts = choose_chart_metric(experiment), []
+    metric = find_metric(name)
     for scale, table in load_results(experiment).items():
-        values = ", ".join(f"{row['name']} {row['measured'].get(metric, NO_RESULT)}" for row in table["rows"])
-        texts.append(f"{scale} scale: {values}")
-    return f"{find_metric(metric).title}, {'; '.join(texts)}"
+        measured = [(row["name"], row["measured"].get(name)) for row in table["rows"]]
+        values = [
+            f"{row} {NO_RESULT if value is None else f'{value:{metric.number_format}}'}" for row, value in measured
+        ]
+        texts.append(f"{scale} scale: {', '.join(values)}")
+    return f"{metric.title}, {'; '.join(texts)}"
 
 
 def draw_charts() -> None:
