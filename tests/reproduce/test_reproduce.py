@@ -655,6 +655,20 @@ def test_experiment_of_a_user_shares_trained_models_with_those_of_the_package(tm
     assert {training.name for row in rows for training in row.trainings} <= architectures
 
 
+def test_reproduce_command_takes_the_file_of_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(OWN_EXPERIMENT, encoding="utf-8")
+    reproduce(names=[str(path)], out=tmp_path, dry_run=True)
+    printed = capsys.readouterr().out
+    assert "# own: Two scores" in printed
+    assert [line.split()[-1] for line in printed.splitlines() if line.startswith("regard train")] == [
+        "model.score=dot",
+        "model.score=concat",
+    ]
+    with pytest.raises(UserError, match=r"missing\.yaml does not exist"):
+        reproduce(names=["missing.yaml"])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
