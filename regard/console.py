@@ -13,7 +13,16 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,6 +126,20 @@ def is_rank0() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+class _CountColumn(MofNCompleteColumn):
+    """Show `3/5`, or the count alone if the total is unknown."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{int(task.completed):,}") if task.total is None else super().render(task)
+
+
+class _TimeLeftColumn(TimeRemainingColumn):
+    """Show `0:00:07 left`, or nothing at the end and if the total is unknown."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None or task.finished else super().render(task).append(" left")
+
+
 def make_progress_bar(threaded: bool = True, transient: bool = False) -> Progress:
     """Return a progress bar with speed and time left; it draws nothing if standard error is not a terminal.
 
@@ -125,10 +148,9 @@ def make_progress_bar(threaded: bool = True, transient: bool = False) -> Progres
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=16),
-        MofNCompleteColumn(),
+        _CountColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        _TimeLeftColumn(),
         TextColumn("{task.fields[note]}"),
         console=_make_console(),
         auto_refresh=threaded,

@@ -18,5 +18,6 @@ def import_model(folder: Path, out: Path, source: str | None = None, target: str
 
     import_run(folder, out, (source, target))
     log_message(
-        f"{out} is a run: translate with it (regard translate {out}), or fine-tune it (train --init-from {out})"
+        f"{out} is a run: translate with it (regard translate {out}), or fine-tune it "
+        f"(regard train DATA --init-from {out} --out RUN)"
     )

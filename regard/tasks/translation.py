@@ -209,12 +209,12 @@ def _infer_languages(config: RunConfig) -> RunConfig:
 
 def warn_if_languages_differ(paths: Sequence[Path], source: str | None, target: str | None) -> None:
     """Log a warning if file names end in other languages than the run's, as when the sides are swapped."""
-    for found, expected in zip(find_corpus_languages(paths, source, target), (source, target), strict=True):
-        if are_different_languages(found, expected):
-            names = " ".join(map(str, paths))
-            log_message(
-                f"{names}: by its name this is {found}, but {expected} is expected here; are the files in order?"
-            )
+    found, expected = find_corpus_languages(paths, source, target), (source or "any", target or "any")
+    if any(map(are_different_languages, found, (source, target))):
+        log_message(
+            f"warning: {' '.join(map(str, paths))}: by name from {found[0]} to {found[1]}, but {expected[0]} to "
+            f"{expected[1]} is expected; are the files in order?"
+        )
 
 
 class TranslationTask(Task):

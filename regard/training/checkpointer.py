@@ -235,7 +235,10 @@ class Checkpointer:
         Raise UserError if it belongs to another run.
         """
         if state["data"] != self.dataset.fingerprint:
-            raise UserError(f"the training data differs from that of {self.run.folder}; resume it with its own data")
+            raise UserError(
+                f"the training data differs from that of {self.run.folder}: restore its files, or "
+                f"fine-tune it to the new ones: regard train DATA --init-from {self.run.folder} --out RUN"
+            )
         if state["processes"] != self.distributed.world_size:
             raise UserError(
                 f"{self.run.folder} was trained by {state['processes']} processes, not "

@@ -53,6 +53,11 @@ def format_estimate(cost: TrainingCost, last_step: int | None, settings: Trainin
     )
 
 
+def format_time_left(minutes: float | None, seconds: float) -> str:
+    """Return as text what a resumed run has left of its time, after the seconds that it has trained."""
+    return "" if minutes is None else f", {max(minutes - seconds / 60, 0):.1f} of {minutes:g} min left"
+
+
 def warn_about_limits(settings: TrainingSettings, last_step: int | None) -> None:
     """Log if training.epochs ends before training.steps, or training before the end of the warm-up."""
     if last_step is None:

@@ -352,7 +352,10 @@ def build_resumed_config(run: Run, recipe: RecipeSource, overrides: Mapping[str,
         section, _, name = key.partition(".")
         values = config.recipe.get(section, {})
         if key not in _CHANGEABLE_ON_RESUME and (name not in values or values[name] != value):
-            raise UserError(f"{key} cannot change when you resume a run; these can: {', '.join(_CHANGEABLE_ON_RESUME)}")
+            raise UserError(
+                f"{key} cannot change when you resume a run; these can: {', '.join(_CHANGEABLE_ON_RESUME)}; for a new "
+                f"run with the weights of this one: regard train DATA --init-from {run.folder} --out RUN"
+            )
     if not run.list_steps():
         raise UserError(f"{run.folder} has no checkpoint yet; start it again without --resume")
     schedule = config.training.schedule

@@ -32,7 +32,7 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
-from regard.training.cost import TrainingCost, format_estimate, warn_about_limits
+from regard.training.cost import TrainingCost, format_estimate, format_time_left, warn_about_limits
 from regard.training.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
@@ -156,10 +156,12 @@ class Trainer:
         self.throughput.reset()
         self.eta.start(state.step)
         if self.has_finished():
-            log_message(f"{self.run.folder} has already finished, at step {state.step}")
+            log_message(f"{self.run.folder} has already finished, at step {state.step}; --init-from trains it further")
         else:
             warn_about_limits(self.settings, self.estimate_last_step())
-            if not state.step:
+            if state.step:
+                log_message(f"resumed at step {state.step}{format_time_left(self.settings.minutes, state.seconds)}")
+            else:
                 self._log_estimate()
             is_initialized = bool(self.settings.init_from) and not state.step and state.best_validation is None
             if is_initialized or self._is_validation_due():  # the initial model may stay the best one

@@ -408,6 +408,20 @@ def test_messages_to_a_closed_pipe_are_dropped(drawn: bool, monkeypatch: pytest.
         assert [task.description for task in progress.tasks] == ["training"], "the bar goes on"
 
 
+@pytest.mark.parametrize(("total", "count", "time"), [(None, "1,005", ""), (2000, "1005/2000", "0:00:05 left")])
+def test_progress_bar_names_the_time_left_only_if_it_is_known(total: int | None, count: str, time: str) -> None:
+    clock = iter(range(100))
+    bar = make_progress_bar()
+    bar.get_time = lambda: 5.0 * next(clock)
+    number = bar.add_task("converting", total=total, note="")
+    bar.advance(number, 5)
+    bar.advance(number, 1000)
+    (task,) = bar.tasks
+    columns = [str(column.render(task)) for column in bar.columns if not isinstance(column, str)]
+    assert columns[2] == count
+    assert columns[4] == time
+
+
 def test_messages_are_printed_literally(capfd: pytest.CaptureFixture[str]) -> None:
     log_message("runs/:apple:/[bold]epoch 1")
     assert capfd.readouterr().err == "runs/:apple:/[bold]epoch 1\n"

@@ -444,6 +444,7 @@ def test_resume_with_another_training_file_is_refused(corpus: Path, run: Run, tm
     copy, further = copy_run(run, tmp_path / "run").folder, {"training.steps": 9}
     message = error_message(train, None, corpus / "test.conll", copy, resume=True, **further)
     assert "the training data differs from that of" in message
+    assert f"--init-from {copy}" in message
 
 
 def test_predictions_do_not_depend_on_the_rest_of_the_batch(run: Run) -> None:

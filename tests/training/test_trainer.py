@@ -57,6 +57,7 @@ from regard.tokenizers.tokenizer import Tokenizers
 from regard.tokenizers.words import WordTokenizer
 from regard.training import Trainer, train
 from regard.training.checkpointer import ValidationRecord
+from regard.training.cost import format_time_left
 from regard.training.distributed import DistributedContext, Interrupted, StopSignals, build_autocast, choose_local_gpu
 from regard.training.train import build_new_config, sweep_learning_rates
 from regard.translate import load
@@ -363,6 +364,25 @@ def test_training_without_a_report_chooses_the_alignment_head(transformer_run: R
     model.decoder.alignment_head = AlignmentHead()
     choose_alignment_head(model, translator.tokenizers, dev, torch.device("cpu"))
     assert (model.decoder.alignment_head, model.training) == (AlignmentHead(), True), "the model stays as it is"
+
+
+def test_resume_says_where_it_goes_on_and_a_finished_run_how_to_train_further(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train_tiny("bahdanau2015", corpus, tmp_path / "run", **{"training.steps": 2})
+    assert "resumed at" not in capsys.readouterr().err
+    resume(run.folder, {})
+    assert "has already finished, at step 2; --init-from trains it further" in capsys.readouterr().err
+    resume(run.folder, {"training.steps": 3})
+    assert "resumed at step 2\n" in capsys.readouterr().err
+    with pytest.raises(UserError, match=f"training.minutes cannot change .* --init-from {run.folder} --out RUN"):
+        resume(run.folder, {"training.minutes": 5})
+
+
+def test_resume_with_minutes_says_how_many_are_left() -> None:
+    assert format_time_left(None, 60) == ""
+    assert format_time_left(30, 90) == ", 28.5 of 30 min left"
+    assert format_time_left(3, 999) == ", 0.0 of 3 min left"
 
 
 def test_resume_chooses_the_alignment_head_of_a_run_without_one(transformer_run: Run, tmp_path: Path) -> None:
@@ -1030,7 +1050,7 @@ def test_swapped_or_equal_languages_are_reported(
     more = {**TINY, "training.steps": 1}
     train("bahdanau2015", corpus_files(corpus, "train"), tmp_path / "a", dev=corpus_files(corpus, "dev")[::-1], **more)
     stderr = capsys.readouterr().err
-    assert "by its name this is de, but en is expected here; are the files in order?" in stderr
+    assert stderr.count("by name from de to en, but en to de is expected; are the files in order?") == 1
     train_tiny("bahdanau2015", corpus, tmp_path / "b", **{"training.steps": 1})
     assert "are the files in order?" not in capsys.readouterr().err
     with pytest.raises(UserError, match="source en and target eng are the same language"):
