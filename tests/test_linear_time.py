@@ -269,6 +269,9 @@ TEXTS = (
     "<p>",
     "<br>",
     "a <b>b</b> ",
+    '<b translate="no">',
+    '<b class="notranslate">a</b> ',
+    '<p translate="no">a</p><!--',
 )
 
 

@@ -2,8 +2,8 @@
 
 `<b>…</b>` is restored around the translation of its words; `<br/>`, `{name}`, `%d` and `www.example.org` beside the
 translation of their neighbour, always balanced. Block tags (`<p>`, `<li>`) split a text into blocks that are translated
-one by one; comments, declarations and scripts are copied. Text with tags is markup, and its entities are decoded and
-encoded; text without tags is plain. `tag_projection` restores the tags.
+one by one; comments, declarations, scripts and elements with `translate="no"` are copied. Text with tags is markup, and
+its entities are decoded and encoded; text without tags is plain. `tag_projection` restores the tags.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
+from regard.tag_pairs import NO_TRANSLATE_ATTRIBUTE, VOID_ELEMENTS, TagHalf, match_tag_pairs
 from regard.tokenizers.urls import URL_OR_PLACEHOLDER, unescape_html
 from regard.tokenizers.word_segmentation import has_unspaced_script, needs_space
 
@@ -38,6 +38,7 @@ OPAQUE_START = "|".join(f"(?P<{kind}>{beginning})" for kind, (beginning, _) in O
 BLOCK_BOUNDARY = re.compile(rf"{LEADING_WHITESPACE}(?:{OPAQUE_START}|{BLOCK_TAG})", re.IGNORECASE)
 OPAQUE_REST = {kind: re.compile(rf"{rest}\s*+", re.IGNORECASE | re.DOTALL) for kind, (_, rest) in OPAQUE_MARKUP.items()}
 WHITESPACE = re.compile(r"\s*+")
+ANYTHING = re.compile(r".*", re.DOTALL)
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]*\}\}|[$%#]\{[^{}]*\}|\{[^{}\n]{0,60}\}"
     r"|%%|%(?:\d++\$|\(\w++\))?(?:(?<!\d%)(?<!\d[ \xa0\u202f]%)[-+ #0]*+|[-+#0]*+)"  # not "10 % d'eau"
@@ -116,25 +117,56 @@ def has_translatable_text(inline_markup: InlineMarkup) -> bool:
 
 
 def iterate_block_boundaries(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans that separate blocks, with white space around them: block tags and opaque markup."""
+    """Yield the spans that separate blocks, with white space around them: block tags and opaque markup.
+
+    An untranslated element that is or contains one of these is a separator as a whole.
+    """
     position = 0
+    end_of_text = (len(text), len(text))
+    untranslated = iter(_find_untranslated_elements(text).items())
+    element_start, element_end = next(untranslated, end_of_text)
     unclosed: set[str] = set()  # kinds that do not end in the rest of the text, which is not searched again
     while match := BLOCK_BOUNDARY.search(text, position):
+        start = match.start()
+        tag_start = match.end() - len(match[0].lstrip())
+        while element_start < position or element_end <= tag_start:
+            element_start, element_end = next(untranslated, end_of_text)
         position = match.end()
         kind = match.lastgroup or ""
-        if kind in unclosed:
+        if element_start <= tag_start:
+            start = min(start, element_start)
+            rest = WHITESPACE.match(text, element_end)
+        elif kind in unclosed:
             continue
-        if end := OPAQUE_REST.get(kind, WHITESPACE).match(text, position):
-            position = end.end()
-            yield match.start(), position
+        else:
+            rest = OPAQUE_REST.get(kind, WHITESPACE).match(text, position)
+        if rest:
+            position = rest.end()
+            yield start, position
         else:
             unclosed.add(kind)
+
+
+def _find_untranslated_elements(text: str) -> dict[int, int]:
+    """Return the end of each outermost element with `translate="no"` or `class="notranslate"`, by its start."""
+    if not NO_TRANSLATE_ATTRIBUTE.search(text):
+        return {}
+    tags = list(TAG.finditer(text))
+    partners = match_tag_pairs(map(_parse_tag_half, tags))
+    elements: dict[int, int] = {}
+    end = 0
+    for index, tag in enumerate(tags):
+        partner = partners.get(index, index)
+        if partner > index and tag.start() >= end and NO_TRANSLATE_ATTRIBUTE.search(tag[0]):
+            end = elements[tag.start()] = tags[partner].end()
+    return elements
 
 
 def parse_inline_markup(text: str, is_markup: bool, protected_span: re.Pattern[str] = PROTECTED_SPAN) -> InlineMarkup:
     """Parse a block without block tags; `protected_span` matches what is removed."""
     decode: Callable[[str], str] = unescape_html if is_markup else str
-    spans = list(_iterate_protected_spans(text, protected_span))
+    untranslated = _find_untranslated_elements(text) if is_markup else {}
+    spans = list(_iterate_protected_spans(text, protected_span, untranslated))
     tags = list(map(_parse_tag_half, spans))
     partners = match_tag_pairs(tags, MAX_TAG_DEPTH)
     added_spaces = _find_added_space_positions(text) if is_markup else frozenset()
@@ -176,11 +208,14 @@ def parse_inline_markup(text: str, is_markup: bool, protected_span: re.Pattern[s
     return InlineMarkup(plain + decode(text[position:]), stack[0].children)
 
 
-def _iterate_protected_spans(text: str, protected_span: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """Yield tags, placeholders and URLs, and elements whose text is only a URL."""
+def _iterate_protected_spans(
+    text: str, protected_span: re.Pattern[str], untranslated: Mapping[int, int]
+) -> Iterator[re.Match[str]]:
+    """Yield tags, placeholders and URLs, untranslated elements, and elements whose text is only a URL."""
     position = 0
     while match := protected_span.search(text, position):
-        span = _expand_to_url_element(text, match)
+        end = untranslated.get(match.start())
+        span = (ANYTHING.match(text, match.start(), end) if end else None) or _expand_to_url_element(text, match)
         yield span
         position = span.end()
 

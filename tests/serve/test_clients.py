@@ -179,7 +179,7 @@ def test_mastodon_client_gets_what_it_reads(fluent_run: Run, tmp_path: Path) -> 
     """Replay the requests of Mastodon's client, with its headers: a post with emoji, a content warning, a poll option.
 
     Its `translate` reads `translatedText` as a list and the detected language of each text, and its `Request` sends
-    these headers. An emoji is in an element of its own, which stays.
+    these headers. An emoji is in an element of its own, which stays as it is.
     """
     file = tmp_path / "keys.db"
     key = ApiKeyStore.create(file).add()
@@ -207,7 +207,7 @@ def test_mastodon_client_gets_what_it_reads(fluent_run: Run, tmp_path: Path) -> 
                 post, *others = answer.json()["translatedText"]
                 assert len(others) == 2
                 assert post.startswith("<p>")
-                assert post.count('<span translate="no">') == 1
+                assert post.count('<span translate="no">:blobcat:</span>') == 1
                 detected = answer.json().get("detectedLanguage")
                 assert source == "en" or [one["language"] for one in detected] == ["en"] * 3
 

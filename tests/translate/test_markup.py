@@ -385,6 +385,67 @@ def test_any_text_is_parsed_and_restored(text: str) -> None:
     assert "".join(html.unescape(made).split()) == "".join(html.unescape(text).split())
 
 
+@pytest.mark.parametrize(
+    ("text", "plains", "targets", "expected"),
+    [
+        (
+            '<p>the house <span translate="no">:blob cat:</span> is old</p>',
+            ["the house is old"],
+            ["das Haus ist alt"],
+            '<p>das Haus <span translate="no">:blob cat:</span> ist alt</p>',
+        ),
+        (
+            'the <b class="x notranslate">a <b>b</b> c</b> end',
+            ["the end"],
+            ["das Ende"],
+            'das <b class="x notranslate">a <b>b</b> c</b> Ende',
+        ),
+        (
+            "the <i translate=NO>a <br> {n} &amp; b</i>",
+            ["the"],
+            ["das"],
+            "das <i translate=NO>a <br> {n} &amp; b</i>",
+        ),
+        (
+            'one<p translate="no">a <b>b</b></p>two',
+            ["one", "two"],
+            ["eins", "zwei"],
+            'eins<p translate="no">a <b>b</b></p>zwei',
+        ),
+        (
+            'one <div class="notranslate"><p>a</p> <!-- b --></div> <p>two</p>',
+            ["one", "two"],
+            ["eins", "zwei"],
+            'eins <div class="notranslate"><p>a</p> <!-- b --></div> <p>zwei</p>',
+        ),
+        (
+            'one<a translate="no"><p>a</p>b</a>two',
+            ["one", "two"],
+            ["eins", "zwei"],
+            'eins<a translate="no"><p>a</p>b</a>zwei',
+        ),
+        ('<code translate="no">a <b>b</b></code>', [], [], '<code translate="no">a <b>b</b></code>'),
+        # Not marked, or not an element.
+        ('the <b translate="yes">house</b>', ["the house"], ["das Haus"], 'das <b translate="yes">Haus</b>'),
+        ('the <b title="notranslate">house</b>', ["the house"], ["das Haus"], 'das <b title="notranslate">Haus</b>'),
+        ('the <b translate="no">house', ["the house"], ["das Haus"], 'das <b translate="no">Haus'),
+        (
+            '<!-- <p translate="no"> -->one<p>two</p></p>',
+            ["one", "two"],
+            ["eins", "zwei"],
+            '<!-- <p translate="no"> -->eins<p>zwei</p></p>',
+        ),
+    ],
+)
+def test_elements_that_are_marked_as_untranslated_stay(
+    text: str, plains: list[str], targets: list[str], expected: str
+) -> None:
+    marked = parse_markup(text)
+    assert [block.plain_text for block in marked.blocks] == plains
+    links = [[(number, number) for number in range(len(plain.split()))] for plain in plains]
+    assert restore_markup(marked, targets, links) == expected
+
+
 SKIPPED_MARKUP = re.compile(  # reference implementation; quadratic where many comments begin and none ends
     r"(?:(?<!\s)\s++)?(?:<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<![A-Za-z][^>]*>"
     r"|<(?:script|style)\b[^>]*>.*?</(?:script|style)\s*>|</?(?:p|li|h[1-6])(?![\w.:-])\s*/?>)\s*",
