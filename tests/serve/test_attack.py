@@ -299,7 +299,7 @@ names = st.sampled_from(NAMES)
 paths = st.sampled_from(["/translate", "/detect", "/suggest", "/v1/trace", "/v1/translate/stream", "/translate_file"])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(path=paths, fields=st.dictionaries(names, values, max_size=8), likely=st.booleans(), how=st.integers(0, 3))
 def test_random_parameters_never_cause_a_server_error(
     server: Client, path: str, fields: dict[str, Any], likely: bool, how: int

@@ -198,7 +198,7 @@ json_values = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(q=json_values, model=st.sampled_from([*RECIPES, ""]))
 def test_random_inputs_are_answered_or_refused(q: Any, model: str, server: Client) -> None:
     answer = server.http.post("/v1/predict", json={"q": q, "model": model})
