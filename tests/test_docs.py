@@ -24,6 +24,7 @@ PAGES = [
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 KEY = re.compile(r"\b((?:data|loss|model|text|training)\.[a-z_]+)=")
@@ -82,7 +83,7 @@ def parse_command(arguments: list[str]) -> dict[str, Any]:
     return dict(context.params)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_in_the_documentation_exist(page: Path) -> None:
     for link in LINK.findall(page.read_text(encoding="utf-8")):
         name, _, anchor = link.partition("#")
