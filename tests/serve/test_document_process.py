@@ -65,7 +65,8 @@ def translate(pool: DocumentPool, name: str, content: bytes) -> bytes:
 
 
 def wait_for_end(process: DocumentProcess) -> int | None:
-    process.process.join()
+    while process.process.exitcode is None:  # join returns early if another thread, as that of the pipe, waits as well
+        process.process.join()
     return process.process.exitcode
 
 
