@@ -22,8 +22,7 @@ from regard.fast.decoding.search_trace import CHUNK_STEPS, SearchRequest
 from regard.fast.training.graphed_loop import run_graphed
 from regard.fast.training.luong import run_input_feeding_loop
 from regard.models import build
-from regard.models.base import Encoded
-from regard.models.losses import default_loss_sum
+from regard.models.base import Encoded, default_loss_sum
 from regard.models.rnn_common import unroll_decoder
 from regard.search import search
 

@@ -22,7 +22,7 @@ from regard.data.readers.text import Pair, iterate_lines
 from regard.errors import UserError
 from regard.paths import format_json
 from regard.runs import Run
-from regard.tokenizers.word_segmentation import join_words
+from regard.tokenizers.segmentation import join_words
 
 if TYPE_CHECKING:
     import torch

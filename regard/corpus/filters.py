@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from regard.data.languages import find_main_script, find_script
 from regard.data.readers.text import Pair
 from regard.errors import UserError, format_suggestion
-from regard.tokenizers.word_segmentation import UNSPACED_CHARACTERS, has_unspaced_script
+from regard.tokenizers.segmentation import UNSPACED_CHARACTERS, has_unspaced_script
 
 # Scripts without spaces between words: one or two Chinese characters count as a word, or up to four others, about as
 # many as the words of an English translation. Punctuation does not count.

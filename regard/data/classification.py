@@ -24,7 +24,7 @@ from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines,
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import PAD
-from regard.tokenizers.sentence_splitter import split_sentences
+from regard.tokenizers.segmentation import split_sentences
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, check_unicode, save_tokenizer
 from regard.tokenizers.words import LabelVocabulary, is_valid_label
 

@@ -26,7 +26,7 @@ from regard.data.readers.text import Link, Pair
 from regard.data.split import CorpusSplit, DataSettings, TrainingCorpus, cache_data, compute_weights, list_corpora
 from regard.errors import UserError
 from regard.paths import CACHE_MANIFEST, compute_sha256
-from regard.tokenizers.sentence_splitter import find_sentencex_version, split_sentences
+from regard.tokenizers.segmentation import find_sentencex_version, split_sentences
 from regard.tokenizers.tokenizer import (
     TextSettings,
     Tokenizer,

@@ -30,7 +30,7 @@ from regard.data.readers.dispatch import (
 from regard.data.readers.text import Pair
 from regard.errors import UserError
 from regard.paths import compute_sha256, find_or_build_cache_entry
-from regard.tokenizers.sentence_splitter import find_sentencex_version
+from regard.tokenizers.segmentation import find_sentencex_version
 from regard.version import VERSION
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from regard.data.readers.text import Link, iterate_lines
 from regard.errors import UserError
-from regard.tokenizers.word_segmentation import split_words
+from regard.tokenizers.segmentation import split_words
 
 
 class GoldAlignment(NamedTuple):

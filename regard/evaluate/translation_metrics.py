@@ -21,7 +21,7 @@ from sacrebleu.utils import SACREBLEU_DIR
 from regard.console import log_message
 from regard.data.languages import find_asian_language
 from regard.errors import UserError, format_suggestion, to_single_line
-from regard.tokenizers.word_segmentation import split_words
+from regard.tokenizers.segmentation import split_words
 
 Texts = Sequence[str]
 References = Texts | Sequence[Texts]  # for each hypothesis one, or several; their number may differ

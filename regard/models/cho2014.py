@@ -11,8 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Decoded, Encoded, Seq2Seq, log_probs
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Decoded, Encoded, Seq2Seq, log_probs
 from regard.models.rnn_common import (
     DeepOutput,
     DeepOutputSettings,

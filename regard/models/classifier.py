@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import Fraction, NumLayers, PositiveInt
-from regard.models.base import Model
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Model
 from regard.models.rnn_common import CELLS, EmbeddingSettings
 from regard.nn import GRUCell, MaxPooling, MeanPooling, Recurrent
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Fraction, NonNegativeFloat, NumLayers, PositiveInt
-from regard.models.base import Model
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Model
 from regard.models.rnn_common import EmbeddingSettings
 from regard.nn import AttentionOverAttention, GRUCell, Recurrent, hidden_state, masked_softmax, prefix_mask
 

@@ -11,8 +11,8 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.config import Fraction, NonNegativeFloat, PositiveInt
+from regard.models.base import CrossEntropy
 from regard.models.classifier import POOLING, Classifier, ClassifierOutput, ClassifierSettings
-from regard.models.losses import CrossEntropy
 from regard.nn import StructuredSelfAttention, prefix_mask
 
 

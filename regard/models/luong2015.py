@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.models.base import Encoded, Seq2Seq, log_probs
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Encoded, Seq2Seq, log_probs
 from regard.models.rnn_common import (
     DecoderUnroller,
     RecurrentDecoder,

@@ -12,8 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.models.bahdanau2015 import BahdanauDecoder, BahdanauSettings, init_paper_
-from regard.models.base import Encoded, Encoder, Seq2Seq
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Encoded, Encoder, Seq2Seq
 from regard.models.rnn_common import RecurrentEncoder
 from regard.nn import Memory
 

@@ -29,8 +29,7 @@ from regard.models import (
     xu2015_hard,
     yang2016,
 )
-from regard.models.base import Model
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Model
 from regard.models.plugins import PLUGIN_VARIABLE, import_plugins
 from regard.recipes.recipe import override, read_recipe, resolve_auto_sizes
 

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from regard.config import Fraction, NumLayers, PositiveInt
 from regard.models import decoder_state
-from regard.models.base import AlignmentHead, Decoder, Encoded, Encoder, Seq2Seq, log_probs
-from regard.models.losses import CrossEntropy
+from regard.models.base import AlignmentHead, CrossEntropy, Decoder, Encoded, Encoder, Seq2Seq, log_probs
 from regard.nn.attention import MultiHeadAttention
 from regard.nn.memory import Attended, Memory, prefix_mask
 from regard.nn.positional_encoding import LearnedPositions, NoPositions, SinusoidalPositions

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import Fraction, NonNegativeFloat, NonNegativeInt, PositiveInt, Range
+from regard.models.base import CrossEntropy
 from regard.models.classifier import POOLING, Classifier, ClassifierOutput, ClassifierSettings
-from regard.models.losses import CrossEntropy
 from regard.models.schuster1997 import NETWORKS, SequenceNetworkSettings
 from regard.nn import NgramLinear, StructuredSelfAttention, prefix_mask
 from regard.special_tokens import PAD, UNK

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import NonNegativeFloat
-from regard.models.base import Decoded, Decoder, Encoded, Encoder, Seq2Seq
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Decoded, Decoder, Encoded, Encoder, Seq2Seq
 from regard.models.rnn_common import AdditiveScoreSettings, RecurrentEncoder, SoftAttentionSettings, StepwiseDecoder
 from regard.nn import Attended, Attention, Memory, State
 from regard.special_tokens import PAD

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import NonNegativeFloat, NonNegativeInt, PositiveInt
-from regard.models.base import Encoded, Encoder, Seq2Seq
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Encoded, Encoder, Seq2Seq
 from regard.models.rnn_common import RecurrentDecoderSettings
 from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuModel
 from regard.models.xu2015_hard import HardAttentionBaseSettings, HardAttentionDecoder, HardAttentionModel

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import NonNegativeFloat, Probability
-from regard.models.base import Decoded, Encoded, Encoder, Seq2Seq, log_probs
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Decoded, Encoded, Encoder, Seq2Seq, log_probs
 from regard.models.rnn_common import RecurrentEncoder, RecurrentSettings
 from regard.models.xu2015 import XuBaseSettings, XuDecoder, XuState
 from regard.nn import Attended, Attention, Hard, Memory

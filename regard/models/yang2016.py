@@ -11,8 +11,8 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from regard.config import PositiveInt
+from regard.models.base import CrossEntropy
 from regard.models.classifier import POOLING, Classifier, ClassifierOutput, ClassifierSettings
-from regard.models.losses import CrossEntropy
 from regard.nn import HierarchicalAttention, prefix_mask
 from regard.nn.pooling import HierarchicalPooling
 

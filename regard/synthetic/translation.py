@@ -23,7 +23,7 @@ from regard.synthetic.grammar.syntax import (
     iterate_head_nouns,
     iterate_noun_phrases,
 )
-from regard.tokenizers.word_segmentation import join_words
+from regard.tokenizers.segmentation import join_words
 
 _MAX_HELD_OUT_PAIRS = 1000  # maximum size of dev and of test
 _HELD_OUT_FRACTION = 0.08  # of all combinations of words

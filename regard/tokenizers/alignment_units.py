@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from regard.errors import UserError
 from regard.special_tokens import UNK
-from regard.tokenizers.tokenizer import WORDS, Span, TokenizedWords, Tokenizer
-from regard.tokenizers.word_segmentation import (
+from regard.tokenizers.segmentation import (
     find_word_spans,
     has_unspaced_script,
     join_words,
     split_graphemes,
 )
+from regard.tokenizers.tokenizer import WORDS, Span, TokenizedWords, Tokenizer
 
 SUBWORDS, CHARACTERS = "subwords", "characters"
 UNITS = (WORDS, SUBWORDS, CHARACTERS)

@@ -17,6 +17,7 @@ import sentencepiece
 
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from regard.tokenizers.segmentation import has_unspaced_script, split_graphemes
 from regard.tokenizers.tokenizer import (
     NORMALIZATION_VERSION,
     Tokenizer,
@@ -24,7 +25,6 @@ from regard.tokenizers.tokenizer import (
     format_tag,
     normalize,
 )
-from regard.tokenizers.word_segmentation import has_unspaced_script, split_graphemes
 
 
 class BpeMerges:

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from regard.tokenizers.tokenizer import Tokenizer, format_tag
-from regard.tokenizers.word_segmentation import (
+from regard.tokenizers.segmentation import (
     has_unspaced_script,
     is_segmenter_installed,
     split_graphemes,
     split_words,
 )
+from regard.tokenizers.tokenizer import Tokenizer, format_tag
 
 _TAG = re.compile(r"<\w+>")
 CLOSING_MARKS = frozenset(".,;:!?…)]}%»")  # no space before

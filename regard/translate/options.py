@@ -20,8 +20,8 @@ from regard.models.hypothesis import Floats, LengthPenalty, SearchOptions, check
 from regard.search.constraints import Constraint, Phrase
 from regard.special_tokens import SPECIAL_TOKENS, UNK
 from regard.tokenizers.alignment_units import check_units
+from regard.tokenizers.segmentation import UNSPACED_CHARACTERS, find_word_spans, has_unspaced_script, split_words
 from regard.tokenizers.tokenizer import WORDS, Tokenizer, Tokenizers
-from regard.tokenizers.word_segmentation import UNSPACED_CHARACTERS, find_word_spans, has_unspaced_script, split_words
 from regard.tokenizers.words import JOINER, SPACER
 
 AUTO, TORCH, ONNX, CTRANSLATE2 = ENGINES = ("auto", "torch", "onnx", "ctranslate2")

@@ -20,8 +20,8 @@ from regard.data.languages import find_asian_language
 from regard.data.readers.text import Link
 from regard.models.hypothesis import Floats
 from regard.search.constraints import Phrase
+from regard.tokenizers.segmentation import find_word_spans, needs_space, split_words
 from regard.tokenizers.tokenizer import WORDS, Span, TokenizedWords
-from regard.tokenizers.word_segmentation import find_word_spans, needs_space, split_words
 
 LINE_BREAK = re.compile(r"(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 CLAUSE_BREAK = re.compile(r"(?<=[,;:–—،؛])\s+|(?<=[、，；：])")

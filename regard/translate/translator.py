@@ -26,9 +26,8 @@ from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets
 from regard.search.scoring import ScoredTarget
 from regard.special_tokens import EOS
 from regard.tokenizers.alignment_units import check_units, find_presegmented_words
-from regard.tokenizers.sentence_splitter import split_sentences
+from regard.tokenizers.segmentation import find_word_spans, has_unspaced_script, join_words, split_sentences
 from regard.tokenizers.tokenizer import WORDS, TokenizedWords, Tokenizers, check_unicode, find_units, find_units_of_text
-from regard.tokenizers.word_segmentation import find_word_spans, has_unspaced_script, join_words
 from regard.translate.backends import TORCH, base, check_engine_options
 from regard.translate.backends.exports import LoadedRun, list_tokens
 from regard.translate.options import (

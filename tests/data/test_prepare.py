@@ -38,7 +38,7 @@ from regard.data.split import DataSettings, TrainingCorpus, choose_dev_hashes, h
 from regard.errors import UserError
 from regard.paths import find_cache_damage, find_cache_folder, find_or_build_cache_entry
 from regard.special_tokens import UNK
-from regard.tokenizers.sentence_splitter import find_sentencex_version
+from regard.tokenizers.segmentation import find_sentencex_version
 from regard.tokenizers.sentencepiece import BpeMerges, SentencePieceTokenizer
 from regard.tokenizers.tokenizer import TextSettings, Tokenizers
 from regard.tokenizers.words import WordTokenizer

@@ -17,7 +17,7 @@ from regard.fast.eligibility import HookMonitor, has_hooks_or_overrides
 from regard.fast.selftest import runs_without_error
 from regard.fast.training.packed import loss as packed_loss
 from regard.models import build
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy
 from regard.models.rnn_common import DeepOutput
 from regard.models.vaswani2017 import Residual, TransformerEmbedding
 from regard.nn import LSTMCell, SinusoidalPositions

@@ -52,7 +52,7 @@ from regard.fast.training.packed.batch import make_ragged
 from regard.fast.training.rnn_layer import run_layer
 from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMStep, StepOps, Window
 from regard.models import build
-from regard.models.losses import CrossEntropy, default_loss_sum
+from regard.models.base import CrossEntropy, default_loss_sum
 from regard.models.rnn_common import unroll_decoder
 from regard.nn import state_tensors
 from regard.nn.recurrent import unroll_cell

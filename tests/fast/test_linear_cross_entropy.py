@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from regard.fast import accelerate
 from regard.fast.training import linear_cross_entropy
 from regard.models import build
-from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy, default_loss_sum
+from regard.models.base import CrossEntropy, Seq2Seq, default_loss_sum
 from regard.special_tokens import PAD
 
 RECIPES: dict[str, dict[str, Any]] = {

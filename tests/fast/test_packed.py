@@ -24,8 +24,7 @@ from regard.fast.training.packed import loss as packed_loss
 from regard.fast.training.packed import ops
 from regard.fast.training.packed.batch import BatchSize, make_ragged, pack_batch, target_lengths
 from regard.models import build
-from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy, default_loss_sum
+from regard.models.base import CrossEntropy, Seq2Seq, default_loss_sum
 from regard.special_tokens import PAD
 from regard.training.distributed import DistributedContext, ModelWithLoss, apply_fsdp
 

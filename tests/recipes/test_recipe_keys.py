@@ -58,7 +58,7 @@ from regard.runs import checkpoint
 from regard.special_tokens import BOS, PAD, UNK
 from regard.tasks.base import Validation
 from regard.tasks.translation import TranslationValidator
-from regard.tokenizers.sentence_splitter import find_sentencex_version
+from regard.tokenizers.segmentation import find_sentencex_version
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.words import WordTokenizer
 from regard.training import Trainer, TrainingSettings, train

@@ -17,7 +17,7 @@ from support.corpora import translation_recipes
 
 from regard.config import parse_settings
 from regard.errors import UserError
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy
 from regard.models.registry import MODELS
 from regard.recipes.recipe import (
     AUTO_SIZES,

@@ -20,7 +20,7 @@ from support.server import Client, serve_in_thread
 from support.training import train_tiny
 
 from regard.runs import Run
-from regard.tokenizers.word_segmentation import needs_space, split_words
+from regard.tokenizers.segmentation import needs_space, split_words
 
 SENTENCE = "At night our mother does not call a colleague ."
 LIMIT = 300

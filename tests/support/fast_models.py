@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import Seq2Seq, build
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy
 from regard.nn import ElmanCell, GRUCell, LSTMCell
 from regard.nn.recurrent import Cell
 from regard.special_tokens import PAD

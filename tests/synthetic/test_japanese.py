@@ -37,7 +37,7 @@ from regard.synthetic.grammar.syntax import (
     make_relative_pronoun,
 )
 from regard.synthetic.translation import generate_corpus, write_translation_corpus
-from regard.tokenizers.word_segmentation import join_words
+from regard.tokenizers.segmentation import join_words
 
 CELLS = {
     section: {row.split(" | ")[0].strip(): row.split(" | ")[1:] for row in table.splitlines()}

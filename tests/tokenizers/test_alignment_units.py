@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tokenizers import word_segmentation
+from regard.tokenizers import segmentation
 from regard.tokenizers.alignment_units import CHARACTERS, SUBWORDS, UNITS, find_presegmented_words
+from regard.tokenizers.segmentation import find_word_spans, join_words, split_words
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import WORDS, Tokenizer, find_units, find_units_of_text
-from regard.tokenizers.word_segmentation import find_word_spans, join_words, split_words
 from regard.tokenizers.words import WordTokenizer
 
 LINES = [
@@ -45,7 +45,7 @@ with_each_tokenizer = pytest.mark.parametrize("name", TOKENIZERS)
 
 @pytest.fixture(params=[True, False], ids=["icu", "no-icu"])
 def has_icu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(word_segmentation, "_has_icu", lambda: request.param)
+    monkeypatch.setattr(segmentation, "_has_icu", lambda: request.param)
     return bool(request.param)
 
 

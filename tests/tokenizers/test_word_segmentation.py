@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tokenizers import word_segmentation
-from regard.tokenizers.word_segmentation import find_word_spans, join_words, split_graphemes, split_words
+from regard.tokenizers import segmentation
+from regard.tokenizers.segmentation import find_word_spans, join_words, split_graphemes, split_words
 
 
 @pytest.fixture(params=[True, False], ids=["icu", "no-icu"])
 def has_icu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(word_segmentation, "_has_icu", lambda: request.param)
+    monkeypatch.setattr(segmentation, "_has_icu", lambda: request.param)
     return bool(request.param)
 
 

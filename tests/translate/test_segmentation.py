@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tokenizers import sentence_splitter
-from regard.tokenizers.sentence_splitter import split_sentences
-from regard.tokenizers.word_segmentation import find_word_spans, has_unspaced_script, split_words
+from regard.tokenizers import segmentation
+from regard.tokenizers.segmentation import find_word_spans, has_unspaced_script, split_sentences, split_words
 from regard.translate.protected_spans import protect_markup
 from regard.translate.translation import Alignment, Segment, Translation, join_segments, split_into_segments
 
@@ -104,7 +103,7 @@ def test_text_without_spaces_is_split_at_punctuation_or_characters() -> None:
 @given(TEXTS, st.integers(2, 12))
 def test_sentences_of_a_long_text_are_the_text(text: str, window: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sentence_splitter, "WINDOW", window)
+        patch.setattr(segmentation, "SENTENCE_WINDOW", window)
         sentences = split_english(text)
     assert "".join(sentences) == text
     assert all(len(sentence) <= window for sentence in sentences)
@@ -112,7 +111,7 @@ def test_sentences_of_a_long_text_are_the_text(text: str, window: int) -> None:
 
 def test_long_text_is_split_into_the_sentences_of_a_short_one() -> None:
     sentences = ["Mr. Smith sees No. 5 at 3 p.m. today. ", "“We see. They go.” ", "He (J. S. Bach) wrote it! ", "Why? "]
-    words = "one two " * (sentence_splitter.WINDOW // 8)
+    words = "one two " * (segmentation.SENTENCE_WINDOW // 8)
     assert split_english("".join(sentences * 200)) == sentences * 200
     assert split_english(f"{words}three. Four.") == [words, "three. ", "Four."]
     assert split_sentences("一二三。" * 3000, "zh") == ["一二三。"] * 3000

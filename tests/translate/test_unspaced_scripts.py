@@ -13,8 +13,8 @@ from support.training import TINY
 
 from regard.errors import UserError
 from regard.runs import Run
-from regard.tokenizers import word_segmentation
-from regard.tokenizers.word_segmentation import find_word_spans, join_words, split_words
+from regard.tokenizers import segmentation
+from regard.tokenizers.segmentation import find_word_spans, join_words, split_words
 from regard.training import train
 from regard.translate import load
 from regard.translate.markup import parse_markup
@@ -64,7 +64,7 @@ def translator(run: Run) -> Translator:
 
 @pytest.fixture(params=[True, False], ids=["icu", "no-icu"])
 def has_icu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(word_segmentation, "_has_icu", lambda: request.param)
+    monkeypatch.setattr(segmentation, "_has_icu", lambda: request.param)
     return bool(request.param)
 
 

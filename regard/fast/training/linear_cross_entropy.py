@@ -23,9 +23,8 @@ from regard.fast.gemm import Gemm
 from regard.fast.kernels.fp16 import select_gemm
 from regard.fast.selftest import TritonKernels
 from regard.models.bahdanau2015 import BahdanauDecoder
-from regard.models.base import Seq2Seq
+from regard.models.base import CrossEntropy, Seq2Seq, default_loss_sum
 from regard.models.cho2014 import ChoDecoder
-from regard.models.losses import CrossEntropy, default_loss_sum
 from regard.models.luong2015 import LuongDecoder
 from regard.models.rnn_common import DeepOutput
 from regard.models.sutskever2014 import SutskeverDecoder

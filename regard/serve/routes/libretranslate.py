@@ -18,7 +18,7 @@ from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import describe_request, encode_json
 from regard.serve.language_detection import AUTO, Detection, name_language, public_code
 from regard.serve.service import Service, find_texts_with_letters
-from regard.tokenizers.word_segmentation import split_words
+from regard.tokenizers.segmentation import split_words
 from regard.translate import Options, Translation
 from regard.translate.translation import describe_problems
 

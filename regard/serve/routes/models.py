@@ -23,8 +23,8 @@ from regard.serve.language_detection import AUTO, name_language
 from regard.serve.service import Service
 from regard.special_tokens import EOS
 from regard.tasks.base import Prediction
+from regard.tokenizers.segmentation import split_words
 from regard.tokenizers.tokenizer import Tokenizer
-from regard.tokenizers.word_segmentation import split_words
 from regard.translate import Options
 from regard.translate.inspection import compute_attention_by_head, trace_decoding
 from regard.translate.translator import StreamedWord, stream_words

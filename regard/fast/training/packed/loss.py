@@ -27,8 +27,7 @@ from regard.fast.eligibility import (
 from regard.fast.training.linear_cross_entropy import KernelLoss, PaddedBatch
 from regard.fast.training.packed.batch import BatchSize, PackedBatch, Ragged, pack_batch
 from regard.fast.training.packed.ops import CPU_OPS, PackedOps
-from regard.models.base import Seq2Seq
-from regard.models.losses import CrossEntropy
+from regard.models.base import CrossEntropy, Seq2Seq
 from regard.models.vaswani2017 import (
     DecoderLayer,
     EncoderLayer,
