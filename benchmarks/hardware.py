@@ -36,7 +36,7 @@ from regard.reproduce.corpora import prepare_corpus, write_lines
 from regard.runs import Run
 from regard.runs.run import summarize_run
 from regard.synthetic.translation import write_translation_corpus
-from regard.training.cost import TrainingCost
+from regard.training.metrics import TrainingCost
 
 LOG_EVERY = 20  # updates between two lines of metrics.jsonl
 KEYS = [f"training.log_every={LOG_EVERY}", "training.tensorboard=false"]

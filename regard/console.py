@@ -159,8 +159,8 @@ def make_progress_bar(threaded: bool = True, transient: bool = False) -> Progres
     )
 
 
-def draw_live(renderable: RenderableType) -> AbstractContextManager[object]:
-    """Draw a renderable below the log lines, anew four times a second; do nothing if standard error is no terminal."""
-    if _VERBOSITY.quiet or not is_terminal():
+def draw_live(renderable: RenderableType | None) -> AbstractContextManager[object]:
+    """Draw a renderable, if given, below the log lines, four times a second; only on a terminal."""
+    if renderable is None or _VERBOSITY.quiet or not is_terminal():
         return nullcontext()
     return Live(renderable, console=_make_console(), refresh_per_second=4)

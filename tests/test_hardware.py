@@ -20,7 +20,7 @@ from benchmarks.hardware import (
     merge_figures,
     summarize_metrics,
 )
-from regard.training.cost import TrainingCost
+from regard.training.metrics import TrainingCost
 
 
 def make_metrics() -> list[dict[str, Any]]:

@@ -276,10 +276,15 @@ class SentenceGroup:
     """Sentences that were added together, so that their hypotheses have equally many tokens."""
 
     sentences: list[SentenceState]
-    prefix: Prefix
+    prefix: Prefix | None  # None if no sentence has one
     sentence_of_row: Tensor  # (R,) index of each row's sentence among those that were added together
     tokens: Tensor  # (R, t) tokens so far; only kept if constraints or a prefix need them
     num_steps: int = 0
+
+    @property
+    def is_in_prefix(self) -> bool:
+        """Return whether the next token of a sentence is that of its prefix."""
+        return self.prefix is not None and self.num_steps < self.prefix.max_length
 
 
 class BeamSearch:
@@ -299,7 +304,8 @@ class BeamSearch:
         self.options = options
         self.selector = selector or TopKSelector(options.beam, options.n_best)
         self.scorer = Scorer(options.length_penalty, options.coverage_penalty)
-        self.constraints = constraints.build_constraints(options)
+        is_constrained = options.has_constraints or options.min_length > 1
+        self.constraints = constraints.build_constraints(options) if is_constrained else []
         self.needs_attention = options.attention or bool(options.coverage_penalty)
         self.num_added = 0
         self.groups: list[SentenceGroup] = []  # oldest first, here and in every tensor
@@ -323,12 +329,15 @@ class BeamSearch:
     def add(self, source: Tensor, lengths: Tensor, *, prefix: Prefixes = None, force: Forced = None) -> None:
         """Add sources (B, S) to the search; arguments as for `search`."""
         sizes, width = lengths.tolist(), self.selector.width
-        prefixes = check_per_source(prefix, len(sizes), "prefix")
-        phrases = constraints.check_phrases(check_per_source(force, len(sizes), "force"))
-        limits = constraints.find_max_lengths(self.options, sizes, prefixes, phrases)
-        prefix_tokens = Prefix(prefixes, source.device)
+        prefixes, forced = check_per_source(prefix, len(sizes), "prefix"), check_per_source(force, len(sizes), "force")
+        phrases: Sequence[Sequence[Phrase]] = [()] * len(sizes)
+        limits, prefix_tokens = self.options.max_lengths(sizes), None
+        if any(prefixes) or any(forced):
+            phrases = constraints.check_phrases(forced)
+            limits = constraints.find_max_lengths(self.options, sizes, prefixes, phrases)
+            prefix_tokens = Prefix(prefixes, source.device) if any(prefixes) else None
         sentences = [
-            SentenceState(index, size, limit, own_phrases, [PhraseProgress.of_tokens((), own_phrases)] * width)
+            SentenceState(index, size, limit, own_phrases, [PhraseProgress((0,) * len(own_phrases))] * width)
             for index, (size, limit, own_phrases) in enumerate(zip(sizes, limits, phrases, strict=True), self.num_added)
         ]
         if not sentences:
@@ -381,7 +390,7 @@ class BeamSearch:
         masked = log_probs.clone()  # the decoder may still need its own
         for token in (PAD, BOS):
             masked[:, token] = -torch.inf
-        if not self.constraints and not any(group.prefix.max_length > group.num_steps for group in self.groups):
+        if not self.constraints and not any(group.is_in_prefix for group in self.groups):
             return masked
         sizes = [self.selector.width * len(group.sentences) for group in self.groups]
         parts = zip(self.groups, torch.split(log_probs, sizes), torch.split(masked, sizes), strict=True)
@@ -389,7 +398,9 @@ class BeamSearch:
         for group, raw_part, masked_part in parts:
             for constraint in self.constraints:
                 constraint(masked_part, group.tokens, group.sentence_of_row)
-            constrained.append(group.prefix.apply(masked_part, raw_part, group.num_steps, group.sentence_of_row))
+            if group.prefix is not None:
+                masked_part = group.prefix.apply(masked_part, raw_part, group.num_steps, group.sentence_of_row)
+            constrained.append(masked_part)
         return torch.cat(constrained) if len(constrained) > 1 else constrained[0]  # no copy of a single group
 
     def _collect(self, active: Sequence[SentenceState], selection: Selection, attention: Tensor | None) -> None:
@@ -428,7 +439,7 @@ class BeamSearch:
             group.sentences = [sentence for sentence in group.sentences if not sentence.done]
             own = slice(end, end := end + width * len(group.sentences))
             group.num_steps += 1
-            if self.constraints or group.prefix.max_length:
+            if self.constraints or group.prefix is not None:
                 kept = parents[own] - first_row
                 group.sentence_of_row = group.sentence_of_row[kept]
                 group.tokens = torch.cat((group.tokens[kept], self.tokens[own, None]), 1)

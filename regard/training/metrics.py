@@ -1,13 +1,16 @@
-"""Training metrics: `metrics.jsonl`, TensorBoard, log lines, throughput and the estimated time left (ETA)."""
+"""Training metrics: `metrics.jsonl`, TensorBoard, log lines, throughput; estimates of time and memory.
+
+`benchmarks/hardware.py` uses the cost model for the table of machines.
+"""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from regard.console import log_message
 from regard.errors import UserError
@@ -16,14 +19,21 @@ from regard.recipes.recipe import TrainingSettings
 from regard.runs import Run
 from regard.tasks.base import ValidationSample
 
+if TYPE_CHECKING:
+    from regard.training.live_view import LiveView
+
 
 @dataclass
 class MetricsWriter:
-    """Appends to `metrics.jsonl` and, if it is enabled and installed, to TensorBoard; only rank 0 writes."""
+    """Appends to `metrics.jsonl`, to TensorBoard if it is enabled and installed, and to the live view of a terminal.
+
+    Only rank 0 writes.
+    """
 
     run: Run
     tensorboard: bool
     is_writer: bool = True
+    view: LiveView | None = None
     file: TextIO | None = None
     tensorboard_writer: Any = None
 
@@ -37,9 +47,12 @@ class MetricsWriter:
 
     def write(self, kind: str, step: int, **figures: Any) -> None:
         """Write one row of metrics."""
+        row = {"kind": kind, "step": step, **figures}
+        if self.view is not None:
+            self.view.add_row(row)
         if self.file is None:
             return
-        self.file.write(format_json({"kind": kind, "step": step, **figures}) + "\n")
+        self.file.write(format_json(row) + "\n")
         self.file.flush()
         if self.tensorboard_writer is not None:
             for name, value in figures.items():
@@ -195,3 +208,61 @@ def format_duration(seconds: float, is_limit: bool = False) -> str:
         return "less than a minute"
     rounded = f"{minutes} min" if minutes < 100 else f"{round(minutes / 60)} h"
     return f"{'at most ' if is_limit else ''}about {rounded}"
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """Seconds of an update and of a validation, and peak memory, NaN if it is unknown."""
+
+    seconds_per_update: float
+    memory_mb: float = math.nan
+    seconds_per_validation: float = 0.0
+
+    def estimate_seconds(self, updates: float, validations: float = 0.0) -> float:
+        """Return the duration of a training, without the preparation of its data."""
+        return updates * self.seconds_per_update + validations * self.seconds_per_validation
+
+    def scale(self, speed: float) -> TrainingCost:
+        """Return the cost on a machine that is `speed` times as fast."""
+        update, validation = self.seconds_per_update / speed, self.seconds_per_validation / speed
+        return replace(self, seconds_per_update=update, seconds_per_validation=validation)
+
+
+_LONG_SECONDS = 3600.0  # of training on a CPU, for the advice to limit it
+
+
+def format_estimate(cost: TrainingCost, last_step: int | None, settings: TrainingSettings, is_cpu: bool) -> str:
+    """Return as text how long training takes, and how much memory."""
+    memory = "" if math.isnan(cost.memory_mb) else f" and {cost.memory_mb:,.0f} MB"
+    text = f"an update takes about {cost.seconds_per_update:.2g} s{memory}"
+    if settings.minutes is not None:
+        updates = 60 * settings.minutes / max(1e-9, cost.seconds_per_update)
+        return f"{text}: about {updates:,.0f} fit into {settings.minutes:g} min"
+    if last_step is None:
+        return text
+    seconds = cost.estimate_seconds(last_step)
+    text = f"{text}: {last_step:,} take {format_duration(seconds, settings.patience is not None)}"
+    if not is_cpu or seconds < _LONG_SECONDS:
+        return text
+    return (
+        f"{text}. --minutes 30 (training.minutes=30) ends with the best model after this time; a smaller model "
+        "(model.size, model.layers) is faster"
+    )
+
+
+def format_time_left(minutes: float | None, seconds: float) -> str:
+    """Return as text what a resumed run has left of its time, after the seconds that it has trained."""
+    return "" if minutes is None else f", {max(minutes - seconds / 60, 0):.1f} of {minutes:g} min left"
+
+
+def warn_about_limits(settings: TrainingSettings, last_step: int | None) -> None:
+    """Log if training.epochs ends before training.steps, or training before the end of the warm-up."""
+    if last_step is None:
+        return
+    if settings.steps is not None and last_step < settings.steps:
+        reason = f"training.epochs={settings.epochs:g} ends before training.steps={settings.steps}"
+        log_message(f"about {last_step:,} updates: {reason}")
+    if last_step < settings.warmup:
+        log_message(
+            f"training.warmup={settings.warmup} is longer than {last_step:,} updates: the learning rate stays low"
+        )

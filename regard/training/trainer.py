@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -32,7 +32,6 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import OnBestCallback, ValidateFunction, Validation
 from regard.training.checkpointer import Checkpointer, TrainState, ValidationRecord
-from regard.training.cost import TrainingCost, format_estimate, format_time_left, warn_about_limits
 from regard.training.distributed import (
     SINGLE_PROCESS,
     DistributedContext,
@@ -49,10 +48,14 @@ from regard.training.metrics import (
     EtaEstimator,
     MetricsWriter,
     Throughput,
+    TrainingCost,
     compute_validation_interval,
     format_duration,
+    format_estimate,
     format_metrics,
+    format_time_left,
     format_update_metrics,
+    warn_about_limits,
 )
 from regard.training.optimizer import (
     ExponentialMovingAverage,
@@ -100,13 +103,13 @@ class Trainer:
         self.stop_signals = StopSignals()
         self.throughput = Throughput()
         self.eta = EtaEstimator(self.clock)
-        self.view = LiveView(settings.best == "loss")
+        self.view = LiveView(settings.best == "loss") if is_terminal() else None
         self.accumulator = GradientAccumulator(model_with_loss, settings, device, distributed)
         scaler, arithmetic = self.accumulator.scaler, describe_arithmetic(settings, device)
         self.checkpointer = Checkpointer(
             run, model, self.ema, self.optimizer, scaler, dataset, self.sampler, settings, distributed, arithmetic
         )
-        self.metrics = MetricsWriter(run, settings.tensorboard, distributed.is_rank0)
+        self.metrics = MetricsWriter(run, settings.tensorboard, distributed.is_rank0, self.view)
         self.start_time = 0.0
         self.last_saved_step = -1  # the step of the newest checkpoint
         self.is_checkpoint_stale = False  # True if a validation came after that checkpoint was written
@@ -135,21 +138,21 @@ class Trainer:
                 # 3. Stop on a signal.
                 if stop_signal:
                     self.save(interim=True)
-                    self.view.finish("stopped")
+                    self._show_end("stopped")
                     raise Interrupted(self.train_state.step, stop_signal)
             # 4. Last validation and checkpoint, and the average of checkpoints.
             if self.train_state.validated_step != self.train_state.step:
                 self.validate_and_record()
             self.save()
             self.try_checkpoint_average()
-            self.view.finish(f"finished after {format_duration(self.train_state.seconds)}")
+            self._show_end(f"finished after {format_duration(self.train_state.seconds)}")
         return self.train_state
 
     def _start(self) -> None:
         """Open the metrics, and repeat what an interruption has prevented: a validation, or `on_best`."""
         state = self.train_state
         self.metrics.open_after(state.step, state.validated_step)
-        if state.step and is_terminal():  # not on other ranks than 0, which alone removes damaged rows
+        if state.step and self.view:  # not on other ranks than 0, which alone removes damaged rows
             for row in self.run.iterate_metrics():
                 self.view.add_row(row)
         self.start_time = self.clock() - state.seconds
@@ -263,9 +266,8 @@ class Trainer:
         is_log_step = step % settings.log_every == 0
         if is_log_step:
             self.metrics.write("train", step, **step_metrics)
-            self.view.add_row({"kind": "train", "step": step, **step_metrics})
             self.throughput.reset()
-        if is_terminal() or is_log_step or self.eta.is_log_due():
+        if self.view or is_log_step or self.eta.is_log_due():
             self._show_progress(step_metrics)
         if self.train_state.skipped_in_row:  # the run may be diverging: do not replace good checkpoints
             return
@@ -283,11 +285,15 @@ class Trainer:
             remaining = f"{format_duration(60 * minutes - self.train_state.seconds)} left"
         else:
             remaining = self.eta.format_remaining_time(step, last, self.settings.patience is not None)
-        if is_terminal():
+        if self.view:
             self.view.show_update(step, last, step_metrics, remaining, self.compute_progress(step))
         else:
             total = "" if last is None else f"/{last}"
             log_message(f"step {step}{total}  {format_update_metrics(step_metrics)}{remaining and '  '}{remaining}")
+
+    def _show_end(self, note: str) -> None:
+        if self.view:
+            self.view.finish(note)
 
     def _is_validation_due(self) -> bool:
         """Return whether to validate: by steps, or by the fraction of training that has passed."""
@@ -337,7 +343,7 @@ class Trainer:
     def validate_and_record(self) -> None:
         """Validate, update the list of the best validations, and write metrics and samples."""
         train_state = self.train_state
-        with self.ema.use_average(), self.view.show_activity("validating"):
+        with self.ema.use_average(), self.view.show_activity("validating") if self.view else nullcontext():
             is_sharded = self.validation_model is not self.model
             weights = self.checkpointer.collect_weights() if is_sharded else None
             validation, record, num_better = self.run_validation(weights)
@@ -347,9 +353,7 @@ class Trainer:
         self.is_checkpoint_stale = True
         if validation is not None:
             step, metrics = train_state.step, validation.metrics
-            figures = {"loss": record.loss, **metrics, "measure": record.measure}
-            self.metrics.write("dev", step, **figures)
-            self.view.add_row({"kind": "dev", "step": step, **figures})
+            self.metrics.write("dev", step, loss=record.loss, **metrics, measure=record.measure)
             self.metrics.write_samples(validation.samples, step)
             if previous_step < ZERO_BLEU_STEP <= step and metrics.get("bleu") == 0:
                 log_message(
@@ -358,7 +362,7 @@ class Trainer:
                 )
             criterion = " by chrF" if record.measure == "chrf" and self.settings.best != "loss" else ""
             best_note = f" (best{criterion})" if num_better == 0 else ""
-            log = log_detail if is_terminal() else log_message  # the live view shows validations
+            log = log_detail if self.view else log_message  # the live view shows validations
             log(f"step {step}: dev loss {record.loss:.3f}, {format_metrics(metrics)}{best_note}")
         self.throughput.reset()
 

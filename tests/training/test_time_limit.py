@@ -18,8 +18,8 @@ from regard.runs import Run, checkpoint
 from regard.runs.run import is_finished
 from regard.tasks.base import Validation
 from regard.training import Trainer, trainer
-from regard.training.cost import TrainingCost, format_estimate
 from regard.training.distributed import Interrupted
+from regard.training.metrics import TrainingCost, format_estimate
 from regard.training.optimizer import compute_learning_rate, compute_progress
 from regard.training.train import build_new_config
 

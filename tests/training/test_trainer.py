@@ -57,8 +57,8 @@ from regard.tokenizers.tokenizer import Tokenizers
 from regard.tokenizers.words import WordTokenizer
 from regard.training import Trainer, train
 from regard.training.checkpointer import ValidationRecord
-from regard.training.cost import format_time_left
 from regard.training.distributed import DistributedContext, Interrupted, StopSignals, build_autocast, choose_local_gpu
+from regard.training.metrics import format_time_left
 from regard.training.train import build_new_config, sweep_learning_rates
 from regard.translate import load
 from regard.translate.evaluation import score_alignments
