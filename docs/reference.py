@@ -29,7 +29,7 @@ KEY = re.compile(r"^  (\w+): (.*?)(?:\s+# (.*))?$")
 ENVIRONMENT_CALLS = ("get", "setdefault", "pop")
 PUBLIC_PACKAGES = (
     *("regard", "regard.translate", "regard.search", "regard.training", "regard.evaluate", "regard.documents"),
-    *("regard.models", "regard.tasks", "regard.runs", "regard.nn"),
+    *("regard.models", "regard.tasks", "regard.text", "regard.runs", "regard.nn"),
 )
 
 
@@ -311,7 +311,7 @@ def describe_member(name: str, member: Any, prefix: str) -> list[str]:
 
 def make_python_page() -> str:
     """Describe everything that the public packages export."""
-    parts = ["# Python API", "The names that the packages export. Other modules may change between versions."]
+    parts = ["# Python API", "The names that the packages export. Other names may change in any version."]
     for package in PUBLIC_PACKAGES:
         module = importlib.import_module(package)
         parts += [f"## {package}", inspect.getdoc(module) or ""]

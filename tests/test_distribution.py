@@ -78,10 +78,12 @@ def test_installed_wheel_runs_without_the_checkout(distributions: tuple[Path, Pa
         assert expected in done.stdout
 
 
-def test_citation_names_the_version_and_the_licence_of_the_package() -> None:
+def test_citation_readme_and_changelog_name_the_version_of_the_package() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == VERSION
     assert f'license = "{citation["license"]}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f"version = {{{VERSION}}}," in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"\n## [{VERSION}] - {citation['date-released']}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda path: str(path.stem))
