@@ -24,15 +24,19 @@ setup: .venv/dev
 demo: .venv/core
 	$(BIN)/regard demo
 
-# The page is tested in a real browser, and kernels are compiled: Debian's Chromium and compiler, installed where they are
-# missing and may be.
-.venv/browser: .venv/dev
+# Programs that tests start, from Debian's packages where they are missing and may be installed: the page is tested in a real
+# browser, and kernels are compiled. Servers are only unpacked, without their services, which would keep ports.
+.venv/programs: .venv/dev
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null || true
 	command -v cc >/dev/null || (apt-get update -qq && apt-get install -y -qq gcc libc6-dev) >/dev/null || true
+	command -v openssl >/dev/null || (apt-get update -qq && apt-get install -y -qq openssl) >/dev/null || true
+	command -v curl >/dev/null || (apt-get update -qq && apt-get install -y -qq curl) >/dev/null || true
+	mkdir -p $@
+	for server in nginx caddy prometheus; do command -v $$server >/dev/null || sh tests/unpack.sh $$server $@ || true; done
 	@touch $@
 
 # mypy takes a minute of one core without its cache: beside the tests.
-test: .venv/dev .venv/browser
+test: .venv/dev .venv/programs
 	$(MAKE) --jobs=2 --keep-going checks suite
 
 checks: .venv/dev
@@ -40,11 +44,11 @@ checks: .venv/dev
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 
-suite: .venv/dev .venv/browser
+suite: .venv/dev .venv/programs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # The rest of what is deterministic: all combinations, long series, Ray, further browser flows.
-test-slow: .venv/dev .venv/browser
+test-slow: .venv/dev .venv/programs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -m 'slow and not learn and not gpu'
 
 # The documentation site in build/site; its reference is generated from the code. A broken link is an error.
@@ -53,7 +57,7 @@ docs: .venv/dev
 	@echo build/site/index.html
 
 # Lines and branches of regard/ that both suites reach, child processes included; FAST=1: that `make test` reaches alone.
-coverage: .venv/dev .venv/browser
+coverage: .venv/dev .venv/programs
 	rm -rf build/coverage && mkdir -p build/coverage
 	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal -m '$(if $(FAST),not slow and )not learn and not gpu'; \
 	status=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered --ignore-errors --fail-under=$(if $(FAST),85,94) && exit $$status

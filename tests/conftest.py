@@ -18,6 +18,9 @@ import hypothesis
 import pytest
 from support.commands import Command, environment, regard_command, run_forked
 
+PROGRAMS = Path(__file__).parent.parent / ".venv" / "programs" / "usr"  # unpacked by make
+os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], f"{PROGRAMS / 'sbin'}", f"{PROGRAMS / 'bin'}"])
+
 os.fsync = lambda fd: None  # no test cuts the power, and waiting for a disk takes a tenth of the time
 
 if TYPE_CHECKING:  # importing regard.runs imports torch, which tests of pure Python need not wait for

@@ -34,7 +34,7 @@ END
 regard serve run --port 0 2>log &
 server=$!
 tries=0
-until url=$(grep -o 'http://[0-9.:]*' log); do
+until url=$(grep -so 'http://[0-9.:]*' log); do
     tries=$((tries + 1))
     test "$tries" -lt 120 && kill -0 "$server" || { cat log; exit 1; }
     sleep 1
