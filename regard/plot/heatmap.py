@@ -22,6 +22,7 @@ from rich.cells import cell_len
 from regard.console import log_message
 from regard.data.languages import is_right_to_left
 from regard.errors import UserError
+from regard.tokenizers.words import format_tokens
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +78,7 @@ def plot_heatmaps(attentions: Mapping[str, Floats], source: Sequence[str], targe
 def _plot_matrix(axes: Axes, attention: Floats, source: Sequence[str], target: Sequence[str]) -> AxesImage:
     image = axes.imshow(attention, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     label_source_words(axes, source)
-    axes.set_yticks(range(len(target)), target)
+    axes.set_yticks(range(len(target)), format_tokens(target))
     axes.set_xticks(np.arange(len(source) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(target) + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=1)
@@ -110,7 +111,7 @@ def plot_decoding_steps(attention: Floats, source: Sequence[str], target: Sequen
     size = 2.0 + 0.42 * len(source), 1.2 + 0.5 * len(target)
     figure = make_figure(figsize=size, dpi=150)
     rows = figure.subplots(len(target), 1, squeeze=False)[:, 0]
-    for step, (axes, weights, word) in enumerate(zip(rows, attention, target, strict=True)):
+    for step, (axes, weights, word) in enumerate(zip(rows, attention, format_tokens(target), strict=True)):
         plot_weight_bars(axes, weights, source)
         axes.set_xticks([])
         axes.set_yticks([])
@@ -136,7 +137,7 @@ def label_source_words(axes: Axes, words: Sequence[str]) -> None:
     """Label the x axis above the plot with words, slanted so that they do not overlap, in their direction."""
     is_reversed = is_right_to_left("".join(words))
     rotation, side = (-45, "right") if is_reversed else (45, "left")
-    axes.set_xticks(range(len(words)), words, rotation=rotation, ha=side, rotation_mode="anchor")
+    axes.set_xticks(range(len(words)), format_tokens(words), rotation=rotation, ha=side, rotation_mode="anchor")
     axes.xaxis.set_inverted(is_reversed)
     axes.xaxis.tick_top()
 
@@ -213,7 +214,7 @@ def _plot_frame(figure: Figure, steps_so_far: Sequence[DecodingStep], source: Se
     """Plot the last of the given steps, below the tokens written so far."""
     figure.clear()
     step = steps_so_far[-1]
-    title = " ".join(one.token for one in steps_so_far)
+    title = " ".join(format_tokens(one.token for one in steps_so_far))
     is_reversed = is_right_to_left(title)
     figure.suptitle(title, ha="right" if is_reversed else "left", x=0.98 if is_reversed else 0.02, fontsize="large")
     rows = figure.subplots(4, 1, height_ratios=(2.4, 0.5, 0.5, 2.2))

@@ -34,6 +34,7 @@ from regard.runs.run import summarize_run
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.tasks import get_task
 from regard.tasks.base import DevExample, Prediction, Predictor
+from regard.tokenizers.words import format_tokens
 from regard.translate import Translation, Translator
 from regard.translate.inspection import compute_attention_by_head
 
@@ -315,7 +316,7 @@ def format_sample(sample: ReportSample, source_language: str | None = None, lang
     languages = {"source": source_language, "reference": language, "translation": language}
     translation = sample.translation
     lines = {"source": translation.source, "reference": sample.reference, "translation": translation.text}
-    source, target = translation.source_tokens, translation.tokens
+    source, target = format_tokens(translation.source_tokens), format_tokens(translation.tokens)
     return _render("translation", lines, source, target, translation.attention, sample.heads, languages)
 
 

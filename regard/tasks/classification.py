@@ -40,7 +40,7 @@ from regard.runs import Run
 from regard.synthetic.corpora import write_classification_corpus
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, load_tokenizer, train_tokenizer
-from regard.tokenizers.words import LabelVocabulary
+from regard.tokenizers.words import LabelVocabulary, format_tokens
 
 _ERASED_FRACTION = 0.2  # of the words of a text, in the erasure test
 _MAX_ERASED_TEXTS = 1000
@@ -78,7 +78,7 @@ class ClassificationPrediction(Prediction):
         strongest = np.argsort(-self.weights.max(1), kind="stable")[:_MAX_PLOTTED_HOPS] if len(self.weights) > 1 else ()
         rows = {"mean": self.weights.mean(0)} | {f"hop {hop + 1}": self.weights[hop] for hop in strongest}
         return [
-            WeightedWords(name, self.tokens, row.tolist(), darkest_weight=float(row.max()))
+            WeightedWords(name, format_tokens(self.tokens), row.tolist(), darkest_weight=float(row.max()))
             for name, row in rows.items()
         ]
 
@@ -105,7 +105,7 @@ class HierarchicalPrediction(ClassificationPrediction):
             return []
         rows = zip(self.tokens, fields["weights"], fields["sentence_weights"], strict=True)
         return [
-            WeightedWords(str(number), tokens, weights, sentence_weight, max(weights))
+            WeightedWords(str(number), format_tokens(tokens), weights, sentence_weight, max(weights))
             for number, (tokens, weights, sentence_weight) in enumerate(rows, 1)
         ]
 

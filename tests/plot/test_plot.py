@@ -64,6 +64,20 @@ def test_heatmap_shows_weights_and_tokens() -> None:
     assert len(figure.axes) == 2, "the matrix and its colour bar"
 
 
+def test_marks_that_stand_alone_are_labelled_without_their_spacer(tmp_path: Path) -> None:
+    """A word vocabulary has `␣.` for a full stop after a space, and `‿-‿` for a hyphen without spaces."""
+    source, target = ["a", "‿-‿", "b", "␣.", "</s>"], ["␣", "(␣", "␣."]
+    weights = np.full((3, 5), 0.2, np.float32)
+    figure = plot_heatmap(weights, source, target)
+    assert tick_labels(figure, "x") == ["a", "-", "b", ".", "</s>"]
+    assert tick_labels(figure, "y") == ["␣", "(", "."]
+    (of_head, *_) = plot_heatmaps({"head 1": weights}, source, target).axes
+    assert [label.get_text() for label in of_head.get_yticklabels()] == ["␣", "(", "."]
+    steps = text_in_svg(plot_decoding_steps(weights, source, target), tmp_path / "steps.svg")
+    assert "␣." not in steps
+    assert {".", "(", "-"} <= {*steps}
+
+
 def test_heatmap_of_local_attention_shows_window_and_gaussian() -> None:
     steps = [DecodingStep("▁Haus", [], window=(0, 1), gaussian=(0.4, 1.0)), DecodingStep("</s>", [], window=(1, 2))]
     axes = plot_heatmap(WEIGHTS, SOURCE, TARGET, steps=steps).axes[0]
