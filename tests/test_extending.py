@@ -165,8 +165,15 @@ def test_a_task_can_be_a_plugin(tmp_path: Path, regard: Command, monkeypatch: py
     "score", ["cosines", "mine.Cosine", "os.system", "torch.nn.Linear", "mine.missing", "mine.__class__", ".dot"]
 )
 def test_a_run_cannot_name_a_class_outside_scores_and_plugins(score: str) -> None:
-    with pytest.raises(UserError, match=rf"score is one of {', '.join(SCORES)}, not .*REGARD_IMPORT"):
+    with pytest.raises(UserError, match=rf"unknown score {score!r}; (there are|did you mean) .*REGARD_IMPORT"):
         build("bahdanau2015", 9, 9, size=4, score=score)
+
+
+def test_error_of_an_unknown_score_lists_each_score_once() -> None:
+    with pytest.raises(UserError) as raised:
+        build("bahdanau2015", 9, 9, size=4, score="xyz")
+    assert f"unknown score 'xyz'; there are {', '.join(sorted(SCORES))} (" in str(raised.value)
+    assert [str(raised.value).count(name) for name in SCORES] == [1] * len(SCORES)
 
 
 def test_an_entry_of_the_scores_may_be_a_function(monkeypatch: pytest.MonkeyPatch) -> None:

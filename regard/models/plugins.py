@@ -39,7 +39,7 @@ def find_score(name: str) -> Callable[..., Score]:
     constructor = getattr(plugin, attribute, None) if plugin else SCORES.get(name)
     if constructor is None or (plugin and not isinstance(constructor, type)):
         raise ValueError(
-            f"score is one of {', '.join(SCORES)}, not {name!r}{format_suggestion(name, SCORES)} "
+            f"unknown score {name!r}{format_suggestion(name, SCORES)} "
             f"(for a score of your own, such as mine.Cosine, set {PLUGIN_VARIABLE} to its module)"
         )
     return constructor
