@@ -7,7 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli.options import describe_options
+from regard.cli.options import InferenceDevice, choose_device_of_option, describe_options
 from regard.console import log_message
 from regard.data.readers.dispatch import iterate_pairs
 from regard.errors import UserError
@@ -29,6 +29,7 @@ def export(
     data: list[Path] | None = None,
     out: Path | None = None,
     license: str | None = None,
+    device: InferenceDevice = "auto",
 ) -> None:
     """Export a run's model to ONNX or CTranslate2, which makes `regard translate` faster, or for Hugging Face.
 
@@ -55,9 +56,11 @@ def export(
         raise UserError("--data is for learning a shortlist: it needs --shortlist")
     if out is not None and out.exists():
         raise UserError(f"{out} already exists; --out must be a new folder")
+    torch_device = choose_device_of_option(device)
     translator = load(run, device="cpu")
     loaded = LoadedRun(Run(run), translator.models[0], translator.tokenizers)
-    learnt = _learn_shortlist_of_run(translator, run, data) if shortlist or only_shortlist else None
+    needs_shortlist = shortlist or only_shortlist
+    learnt = _learn_shortlist_of_run(load(run, device=torch_device), run, data) if needs_shortlist else None
     if to == ONNX:
         export_onnx(loaded, precision, out)
     elif to == CTRANSLATE2:

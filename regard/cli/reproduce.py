@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from regard.cli.options import describe_options
+from regard.cli.options import InferenceDevice, choose_device_of_option, describe_options
 from regard.cli.train import print_resume_command_on_interrupt
 from regard.errors import UserError, format_suggestion
 
@@ -21,6 +21,7 @@ def reproduce(
     seeds: int = 1,
     jobs: int = 1,
     out: Path = Path("runs/reproduce"),
+    device: InferenceDevice = "auto",
     trained: bool = False,
     dry_run: bool = False,
 ) -> None:
@@ -50,12 +51,13 @@ def reproduce(
         return
     if not chosen:
         raise UserError("name experiments, or use --all; --list shows all of them")
-    workspace = Workspace(out, scale)
+    workspace = Workspace(out, scale, choose_device_of_option(device))
     if dry_run:
         typer.echo(runner.format_dry_run(chosen, workspace, seeds))
         return
     requested = "--all" if everything else shlex.join(dict.fromkeys(names or ()))
-    options = f"--scale {scale} --seeds {seeds} --jobs {jobs} --out {shlex.quote(str(out))}{' --trained' * trained}"
+    options = f"--scale {scale} --seeds {seeds} --jobs {jobs} --out {shlex.quote(str(out))} --device {device}"
+    options += " --trained" * trained
     with print_resume_command_on_interrupt(f"regard reproduce {requested} {options}"):
         if jobs > 1 and not trained:
             runner.train_and_measure_parallel(chosen, workspace, seeds, jobs)

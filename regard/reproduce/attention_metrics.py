@@ -39,7 +39,8 @@ def measure_attention_cost(workspace: Workspace, row: ExperimentRow) -> MetricVa
     """
     size = row.options["size"]
     torch.manual_seed(1)
-    device = torch.device("cuda" if workspace.scale == "full" and torch.cuda.is_available() else "cpu")
+    use_gpu = workspace.scale == "full" and torch.cuda.is_available()
+    device = workspace.device or torch.device("cuda" if use_gpu else "cpu")
     alignments: dict[str, Alignment] = {
         "global": Global(),
         "local-m": LocalMonotonic(WINDOW),

@@ -25,6 +25,7 @@ from regard.data.tagging import TagDataSettings, read_tagged_sentences
 from regard.evaluate.alignment_error_rate import GoldAlignment, read_gold_alignments
 from regard.evaluate.translation_metrics import bleu, bleu_by_length
 from regard.models.hypothesis import Floats
+from regard.recipes.recipe import override
 from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpec
 from regard.runs import Run
 from regard.special_tokens import PAD
@@ -49,7 +50,7 @@ def measure_translation(workspace: Workspace, row: ExperimentRow) -> MetricValue
     """
     corpus = workspace.get_corpus(row.trainings[0].corpus)
     test, folders = read_all_pairs(corpus.test), [workspace.train_or_resume(training) for training in row.trainings]
-    translator = load(*folders)
+    translator = load(*folders, device=workspace.device)
     gold = None if corpus.gold is None else read_gold_alignments(corpus.gold, test, corpus.gold_offset)
     return {
         **_measure_bleu(workspace, translator, row, test),
@@ -156,8 +157,9 @@ def measure_architecture(workspace: Workspace, row: ExperimentRow) -> MetricValu
 def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> MetricValues:
     """Measure translation, and tokens per second in training and words per second in decoding."""
     training = row.trainings[0]
-    corpus, translator = workspace.get_corpus(training.corpus), load(*map(workspace.train_or_resume, row.trainings))
-    config = Run(workspace.run_folder(training)).read_config()
+    corpus, folders = workspace.get_corpus(training.corpus), map(workspace.train_or_resume, row.trainings)
+    translator = load(*folders, device=workspace.device)
+    config = override(Run(workspace.run_folder(training)).read_config(), workspace.device_override)
     settings = parse_settings(TrainingSettings, config["training"], "training")
     sources = [pair.source for pair in read_all_pairs(corpus.test)]
     return {
@@ -170,7 +172,7 @@ def measure_translation_and_speed(workspace: Workspace, row: ExperimentRow) -> M
 def evaluate_on_test_set(workspace: Workspace, training: TrainingSpec) -> dict[str, Any]:
     """Evaluate a run on the test set with the metrics of its task."""
     corpus = workspace.get_corpus(training.corpus)
-    return dict(api.load(workspace.train_or_resume(training)).evaluate(list(corpus.test)))
+    return dict(api.load(workspace.train_or_resume(training), device=workspace.device).evaluate(list(corpus.test)))
 
 
 def measure_direction(workspace: Workspace, row: ExperimentRow) -> MetricValues:
@@ -192,7 +194,9 @@ def measure_cell(workspace: Workspace, row: ExperimentRow) -> MetricValues:
 def _measure_adding_error(workspace: Workspace, training: TrainingSpec) -> float:
     """Return the RMSE at the last step, whose target is the sum; 0.41 is that of the mean."""
     test = list(read_series(workspace.get_corpus(training.corpus).test, num_inputs=2))
-    predictions = api.load(workspace.train_or_resume(training)).predict([series.inputs for series in test])
+    predictions = api.load(workspace.train_or_resume(training), device=workspace.device).predict(
+        [series.inputs for series in test]
+    )
     sums = [series.targets[-1, 0] for series in test]
     errors = [total - prediction.outputs[-1, 0] for total, prediction in zip(sums, predictions, strict=True)]
     return float(np.sqrt(np.mean(np.square(errors))))
@@ -201,7 +205,9 @@ def _measure_adding_error(workspace: Workspace, training: TrainingSpec) -> float
 def _measure_copy_recall(workspace: Workspace, training: TrainingSpec) -> float:
     """Return the percentage of symbols that were copied correctly."""
     test = list(read_tagged_sentences(workspace.get_corpus(training.corpus).test, TagDataSettings()))
-    predictions = api.load(workspace.train_or_resume(training)).predict([sentence.words for sentence in test])
+    predictions = api.load(workspace.train_or_resume(training), device=workspace.device).predict(
+        [sentence.words for sentence in test]
+    )
     is_correct = [
         label == tag
         for sentence, prediction in zip(test, predictions, strict=True)

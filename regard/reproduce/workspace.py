@@ -47,11 +47,16 @@ Measure: TypeAlias = "Callable[[Workspace, ExperimentRow], MetricValues]"
 
 
 class Workspace:
-    """A folder with `corpora`, `runs`, and the results of each scale."""
+    """A folder with `corpora`, `runs`, and the results of each scale.
 
-    def __init__(self, out: Path, scale: str) -> None:
+    Models are trained and measured on `device`; by default as their recipes say, and on a GPU if there is one.
+    """
+
+    def __init__(self, out: Path, scale: str, device: torch.device | None = None) -> None:
         self.out = out
         self.scale = scale
+        self.device = device
+        self.device_override: dict[str, Any] = {} if device is None else {"training.device": device.type}
 
     @property
     def results_folder(self) -> Path:
@@ -76,7 +81,7 @@ class Workspace:
             train(training.recipe, None, folder, resume=True)
         else:
             corpus = self.get_corpus(training.corpus)
-            train(training.recipe, corpus.train, folder, dev=corpus.dev, **training.changes)
+            train(training.recipe, corpus.train, folder, dev=corpus.dev, **{**training.changes, **self.device_override})
         return folder
 
     def is_trained(self, training: TrainingSpec) -> bool:
@@ -119,7 +124,8 @@ class Workspace:
         """Return the shell command of a training."""
         corpus = CORPUS_BUILDERS[training.corpus].find_files(self.out / "corpora" / training.corpus)
         dev = [] if corpus.dev is None else ["--dev", *corpus.dev]
-        changes = [f"{key}={_format_override_value(value)}" for key, value in training.changes.items()]
+        overrides = {**training.changes, **self.device_override}
+        changes = [f"{key}={_format_override_value(value)}" for key, value in overrides.items()]
         arguments = ["--recipe", training.recipe, "--out", self.run_folder(training)]
         return shlex.join(map(str, ["regard", "train", *corpus.train, *dev, *arguments, *changes]))
 

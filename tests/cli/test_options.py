@@ -104,7 +104,7 @@ READING_PAIRS = (
 )
 USING_A_MODEL = (
     *("train", "demo", "translate", "predict", "evaluate", "align", "plot", "serve", "data distill"),
-    *("data back-translate", "report"),
+    *("data back-translate", "report", "export", "reproduce"),
 )
 
 
@@ -195,11 +195,12 @@ def test_translate_writes_a_document_under_its_own_extension(command: Call, flue
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-@pytest.mark.parametrize("name", ["translate", "evaluate", "align", "plot"])
+@pytest.mark.parametrize("name", ["translate", "evaluate", "align", "plot", "export", "reproduce"])
 def test_a_device_that_is_missing_is_one_sentence(command: Call, fluent_run: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / "a.tsv").write_text("the house\tdas Haus\n", encoding="utf-8")
     text = {"plot": "the house", "translate": "-"}.get(name, "a.tsv")
-    done = command(name, fluent_run.folder, text, "--device", "cuda")
+    arguments = {"export": (fluent_run.folder, "--to", "shortlist"), "reproduce": ("ladder",)}
+    done = command(name, *arguments.get(name, (fluent_run.folder, text)), "--device", "cuda")
     assert done.returncode == 2
     assert done.stderr == "regard: --device cuda, but this machine has no cuda\n"
 

@@ -24,6 +24,7 @@ from support.commands import ROOT, Command
 from support.training import TINY as TINY_TRANSLATION
 from torch import Tensor
 
+from regard.cli.options import InferenceDevice
 from regard.cli.reproduce import reproduce
 from regard.cli.train import is_override
 from regard.data.readers.dispatch import read_all_pairs
@@ -56,7 +57,12 @@ from regard.reproduce.experiment import (
     TrainingSpec,
 )
 from regard.reproduce.experiments import EXPERIMENTS, read_experiment
-from regard.reproduce.metrics import build_replacement_dictionary, measure_attention_entropy, measure_translation
+from regard.reproduce.metrics import (
+    build_replacement_dictionary,
+    measure_attention_entropy,
+    measure_translation,
+    measure_translation_and_speed,
+)
 from regard.reproduce.runner import (
     format_claim_results,
     format_dry_run,
@@ -931,6 +937,24 @@ def test_reproduce_command_runs_an_experiment_and_prints_its_claims(
     assert "local-p: operations stay the same (local-p 1, " in capsys.readouterr().out
     assert (tmp_path / "small" / "cost" / "page.html").is_file()
     assert (tmp_path / "small" / "index.html").is_file()
+
+
+def test_reproduce_command_trains_on_the_chosen_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen: dict[str, list[str]] = {}
+    devices: tuple[InferenceDevice, ...] = ("auto", "cpu")
+    for device in devices:
+        reproduce(names=["ladder"], scale="full", device=device, dry_run=True, out=tmp_path)
+        chosen[device] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("regard train")]
+    assert len(chosen["cpu"]) > 3
+    assert chosen["cpu"] == [f"{line} training.device=cpu" for line in chosen["auto"]]
+
+
+@pytest.mark.slow
+def test_models_are_trained_and_measured_on_the_device_of_the_workspace(tmp_path: Path) -> None:
+    lab = Workspace(tmp_path, "small", torch.device("cpu"))
+    row = ExperimentRow("one", [make_training(**{"training.device": "auto"})])
+    assert lab.measure_row(measure_translation_and_speed, row)["training_speed"] > 0
+    assert Run(lab.run_folder(row.trainings[0])).read_config()["training"]["device"] == "cpu"
 
 
 def test_reproduce_command_suggests_the_name_of_an_experiment(regard: Command) -> None:
