@@ -188,14 +188,15 @@ def split(
     source: str | None = None,
     target: str | None = None,
     overwrite: bool = False,
+    by_document: bool = False,
 ) -> None:
-    """Split a corpus into train, dev and test; pairs with the same source stay together.
+    """Split a corpus into train, dev and test; no source is in two of them.
 
     Example: regard data split memory.tmx --out corpus --test 500 --dev 500
     """
     from regard.corpus.split import split_corpus
 
-    counts = split_corpus(data, out, test, dev, seed, source, target, overwrite)
+    counts = split_corpus(data, out, test, dev, seed, source, target, overwrite, by_document)
     typer.echo(f"{out}: " + ", ".join(f"{name} {count:,} pairs" for name, count in counts.items()))
 
 

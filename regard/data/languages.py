@@ -78,6 +78,7 @@ class LanguageRequest:
     allow_unnamed: bool = True
     chosen: tuple[str, str] | None = None  # None: the file names none, or nothing was read yet
     num_incomplete: int = 0  # units of a TMX that were skipped, because they lack one of the languages
+    document: str = ""  # of the last pair, if a TMX or XLIFF file names it
 
     def check_unnamed_file(self, where: str) -> None:
         """Raise a UserError if languages are requested (and `allow_unnamed` is false) of a file that names none."""

@@ -47,6 +47,86 @@ def test_split_does_not_depend_on_the_order_of_pairs(tmp_path: Path) -> None:
     assert sorted((tmp_path / "seed" / "test.tsv").read_text(encoding="utf-8").splitlines()) != tests[0]
 
 
+NUM_DOCUMENTS = 40
+
+
+def make_documents() -> list[tuple[str, Pair]]:
+    """Return documents of 10 sentences; each begins with a sentence that all have, and has one of its neighbour."""
+    return [
+        (f"page {document}", Pair(source, f"{source} {document}"))
+        for document in range(NUM_DOCUMENTS)
+        for source in ["Contents", f"1 in {document + 1}", *(f"{number} in {document}" for number in range(1, 9))]
+    ]
+
+
+def write_documents(folder: Path, suffix: str) -> list[Path]:
+    """Write the documents as a file of this format."""
+    documents = make_documents()
+    if suffix in (".tsv", ".en"):
+        paths = [folder / "memory.tsv"] if suffix == ".tsv" else [folder / "memory.en", folder / "memory.de"]
+        (folder / "memory.doc").write_text("".join(f"{name}\n" for name, _ in documents), encoding="utf-8")
+        return write_pairs(*paths, pairs=[pair for _, pair in documents])
+    path = folder / f"memory{suffix}"
+    if suffix == ".tmx":
+        units = (
+            f'<tu><prop type="x-document">{name}</prop><tuv xml:lang="en"><seg>{pair.source}</seg></tuv>'
+            f'<tuv xml:lang="de"><seg>{pair.target}</seg></tuv></tu>'
+            for name, pair in documents
+        )
+        text = f'<tmx version="1.4"><header srclang="en"/><body>{"".join(units)}</body></tmx>'
+    else:
+        units = (
+            f'<file original="{name}" source-language="en" target-language="de"><body><trans-unit>'
+            f"<source>{pair.source}</source><target>{pair.target}</target></trans-unit></body></file>"
+            for name, pair in documents
+        )
+        text = f'<xliff version="1.2">{"".join(units)}</xliff>'
+    path.write_text(text, encoding="utf-8")
+    return [path]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".en", ".tmx", ".xliff"])
+def test_split_by_document_keeps_documents_together_and_sources_apart(tmp_path: Path, suffix: str) -> None:
+    counts = split_corpus(write_documents(tmp_path, suffix), tmp_path / "out", 40, 30, by_document=True)
+    names = {pair: name for name, pair in make_documents()}
+    suffixes = [".tsv"] if suffix == ".tsv" else [".en", ".de"]
+    parts = {name: list(iterate_pairs([tmp_path / "out" / f"{name}{one}" for one in suffixes])) for name in counts}
+    assert {name: len(pairs) for name, pairs in parts.items()} == counts
+    assert counts["test"] == 40
+    documents = {part: {names[pair] for pair in pairs} for part, pairs in parts.items()}
+    assert {part: len(found) for part, found in documents.items()} == {"train": 33, "dev": 3, "test": 4}
+    assert len(set.union(*documents.values())) == NUM_DOCUMENTS
+    sources = {part: {pair.source for pair in pairs} for part, pairs in parts.items()}
+    assert sum(map(len, sources.values())) == len(set.union(*sources.values()))
+    assert "Contents" in sources["test"]
+    kept = {pair for pairs in parts.values() for pair in pairs}
+    held_out = {
+        name: set().union(*(sources[part] for part in later))
+        for name, later in (("train", ("dev", "test")), ("dev", ("test",)))
+    }
+    for _, pair in make_documents():
+        if pair not in kept:
+            part = next(part for part, found in documents.items() if names[pair] in found)
+            assert pair.source in held_out[part], "a pair is left out only if a held-out set has its source"
+
+
+def test_split_by_document_needs_names_of_documents(regard: Command, tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs.tsv")
+    write_pairs(tmp_path / "memory.tmx")
+    arguments = ("--out", "out", "--by-document")
+    refused = regard("data", "split", "pairs.tsv", *arguments)
+    assert refused.stderr == "regard: there is no file pairs.doc, whose lines name the document of each pair\n"
+    refused = regard("data", "split", "memory.tmx", *arguments)
+    assert refused.stderr == "regard: memory.tmx names no documents: split it without --by-document\n"
+    (tmp_path / "pairs.doc").write_text("a\nb\nc\n", encoding="utf-8")
+    refused = regard("data", "split", "pairs.tsv", *arguments)
+    assert refused.stderr == "regard: pairs.doc has 3 lines for 300 pairs\n"
+    (tmp_path / "pairs.doc").write_text("a\n" * 200 + "b\n" * 100, encoding="utf-8")
+    refused = regard("data", "split", "pairs.tsv", *arguments)
+    assert refused.stderr == "regard: pairs.tsv: 2 documents are too few for train, dev and test\n"
+    assert not (tmp_path / "out").exists()
+
+
 def test_split_does_not_overwrite_files(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.tsv")
     (tmp_path / "out").mkdir()

@@ -22,13 +22,15 @@ from regard.errors import UserError
 
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 _NATIVE_CODES = frozenset({"bpt", "ept", "ph", "it", "ut"})  # markup of the translated document, not its text
+_DOCUMENT_PROPERTIES = frozenset({"document", "file", "filename", "x-document", "x-file", "x-filename"})  # of CAT tools
 _NUM_INSPECTED_UNITS = 1000  # read before the languages are chosen
 
 
 class _TmxUnit(NamedTuple):
-    """A translation unit: its text in each language."""
+    """A translation unit: its document, "" if unknown, and its text in each language."""
 
     line: int
+    document: str
     declared_source: str | None
     texts: dict[str, str]
 
@@ -55,6 +57,7 @@ def read_tmx(path: Path, request: LanguageRequest) -> Iterator[Pair]:
         source, target = find_matching_code(unit.texts, sides.source), find_matching_code(unit.texts, sides.target)
         if source and target:
             has_pairs = True
+            request.document = unit.document
             yield Pair(unit.texts[source], unit.texts[target])
         else:
             request.num_incomplete += 1
@@ -77,7 +80,15 @@ def _iterate_units(path: Path) -> Iterator[_TmxUnit]:
             default_source = element.get("srclang")
             continue
         source = element.get("srclang") or default_source
-        yield _TmxUnit(element.sourceline, None if source == "*all*" else source, _extract_variants(element, name))
+        declared_source, document = None if source == "*all*" else source, _find_document(element)
+        yield _TmxUnit(element.sourceline, document, declared_source, _extract_variants(element, name))
+
+
+def _find_document(unit: xml_stream.Element) -> str:
+    """Return the document that a property of the unit names, or ""."""
+    properties = xml_stream.find_children(unit, "prop")
+    names = [prop.text or "" for prop in properties if (prop.get("type") or "").lower() in _DOCUMENT_PROPERTIES]
+    return next((name.strip() for name in names if name.strip()), "")
 
 
 def _extract_variants(unit: xml_stream.Element, name: str) -> dict[str, str]:

@@ -15,9 +15,10 @@ UNTRANSLATED_STATES = frozenset({"new", "needs-translation", "initial"})
 
 
 class _XliffUnit(NamedTuple):
-    """A translated sentence, and the languages of its file, "" if unknown."""
+    """A translated sentence, and the name and the languages of its file, "" if unknown."""
 
     line: int
+    document: str
     codes: tuple[str, str]
     pair: Pair
 
@@ -28,24 +29,26 @@ def read_xliff(path: Path, request: LanguageRequest) -> Iterator[Pair]:
     for unit in _iterate_units(path):
         if unit.codes not in swapped:
             swapped[unit.codes] = is_reversed(unit.codes, request, f"{format_path(path)}:{unit.line}")
+        request.document = unit.document
         yield Pair(unit.pair.target, unit.pair.source) if swapped[unit.codes] else unit.pair
 
 
 def _iterate_units(path: Path) -> Iterator[_XliffUnit]:
     """Yield the translated sentences: in 1.x each <trans-unit>, in 2.x each <segment>."""
-    document_codes = codes = ("", "")
+    document, document_codes, codes = "", ("", ""), ("", "")
     for event, element in xml_stream.iterate_elements(path, "xliff", ["trans-unit", "unit"], ["xliff", "file"]):
         if event == "start":
             source = element.get("source-language") or element.get("srcLang")
             target = element.get("target-language") or element.get("trgLang")
             codes = (source or document_codes[0], target or document_codes[1])
             document_codes = codes if xml_stream.find_local_name(element) == "xliff" else document_codes
+            document = element.get("original") or element.get("id") or ""
             continue
         is_unit = xml_stream.find_local_name(element) == "trans-unit"
         holders = [element] if is_unit else xml_stream.find_children(element, "segment")
         for holder in holders if _is_translatable(element) else ():
             for pair in _extract_pairs(holder, format_path(path)):
-                yield _XliffUnit(holder.sourceline, codes, pair)
+                yield _XliffUnit(holder.sourceline, document, codes, pair)
 
 
 def _extract_pairs(holder: xml_stream.Element, name: str) -> Iterator[Pair]:
