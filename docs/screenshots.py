@@ -111,7 +111,7 @@ def save_part(page: Page, name: str, last: str, first: str = "body") -> None:
 
 
 def translate(page: Page, name: str) -> None:
-    """A word pointed at, and where the model looked for it."""
+    """A word pointed at, and what the model attended to for it."""
     say(page, SENTENCE)
     page.get_by_role("group", name="Translation").get_by_text("keinen").hover()
     save_part(page, name, "#attention .matrix")
@@ -136,7 +136,7 @@ def matrix(page: Page) -> None:
 
 
 def steps(page: Page) -> None:
-    """One step of a model that looks through a window."""
+    """One step of a model with local attention."""
     say(page, LONG, "luong2015-local-p")
     page.locator("#steps .stages").wait_for()
     for _ in range(4):
@@ -170,7 +170,7 @@ def others(page: Page, address: str, runs: Path) -> None:
     page.goto(f"{address}/ask")
     page.locator("#form textarea").wait_for()
     page.get_by_label("Text").fill(REVIEW)
-    answered(page, ".looks", "ask")
+    answered(page, ".attended", "ask")
     page.select_option("#model", "demo-tag")
     page.get_by_label("Sentence").fill("now they spread the heavy door and friends let the net .")
     answered(page, ".tagged", "ask-tag")
@@ -178,7 +178,7 @@ def others(page: Page, address: str, runs: Path) -> None:
     page.get_by_label("Text", exact=True).fill(STORY)
     page.get_by_label("Sentence").fill("now that the rain is over we know that most of all XXXXX bought keys .")
     page.get_by_label("Candidates").fill("David, Jonas, Clara")
-    answered(page, ".looks", "ask-read")
+    answered(page, ".attended", "ask-read")
     page.select_option("#model", "demo-caption")
     picture = BytesIO()
     Image.fromarray(np.load(runs / "demo-caption" / "corpus" / "test.npy")[0]).save(picture, "png")

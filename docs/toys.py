@@ -1,4 +1,4 @@
-"""Three small jobs on sentences of the embedded corpus, for the pictures of the mechanisms that pool words.
+"""Three small jobs on sentences of the synthetic corpus, for the pictures of the mechanisms that pool words.
 
 Sentences are told apart by whether they ask and whether they deny; a blank is filled with a word of the text.
 """

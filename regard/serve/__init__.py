@@ -1,1 +1,1 @@
-"""An HTTP service for translations, and the page on which one sees where the model looked."""
+"""An HTTP service for translations, and the page that shows translations with their attention."""

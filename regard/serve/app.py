@@ -49,7 +49,7 @@ def make_routes(service: Service) -> Application:
     prefix = service.settings.url_prefix
     app = Application(
         title="regard",
-        description="Translations, and where the model looked; for LibreTranslate's clients, too.",
+        description="Translations with their attention; for LibreTranslate's clients, too.",
         version=VERSION,
         docs_url=None,
         redoc_url=None,

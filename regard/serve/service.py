@@ -190,7 +190,7 @@ class Service:
             return detection
         if len(unknown) != 1:
             candidates = ", ".join(map(public_code, unknown or self.models.languages))
-            raise HTTPError(f"The language of the text cannot be told; say which it is: {candidates}")
+            raise HTTPError(f"The language of the text cannot be detected; say which it is: {candidates}")
         return Detection(unknown[0], 0.0)
 
     def find_route(self, source: str, target: str) -> list[TranslationModel]:

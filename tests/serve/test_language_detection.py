@@ -66,12 +66,12 @@ def test_undetectable_language_is_assumed_if_it_is_the_only_source(fluent_run: R
         assert service.find_languages("auto", "de", ["…"]) == ("en", "de", Detection("en", 0.0))
     with make_service(fluent_run, "tlh-qya") as service:
         assert service.find_languages("auto", "qya", [ENGLISH])[0] == "tlh"
-        with pytest.raises(HTTPError, match="cannot be told; say which it is: qya, tlh"):
+        with pytest.raises(HTTPError, match="cannot be detected; say which it is: qya, tlh"):
             service.find_languages("auto", "tlh", [ENGLISH])
     with make_service(fluent_run, "en-de", "tlh-de") as service:
         assert service.find_languages("auto", "de", [ENGLISH])[0] == "en"
     with make_service(fluent_run, "qya-de", "tlh-de") as service:
-        with pytest.raises(HTTPError, match="The language of the text cannot be told; say which it is: qya, tlh"):
+        with pytest.raises(HTTPError, match="The language of the text cannot be detected; say which it is: qya, tlh"):
             service.find_languages("auto", "de", [ENGLISH])
         assert service.find_languages("auto", "de", [GERMAN])[0] == "de"
 

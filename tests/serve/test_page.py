@@ -239,7 +239,7 @@ def test_attention_matrix_has_a_cell_for_each_word_pair(visit: Visit, ask: Ask) 
     assert read_weights(matrix.locator("tbody td")) == [weight for row in alignment["weights"] for weight in row]
     cell = matrix.locator("tbody").get_by_role("gridcell").nth(2)
     weight = alignment["weights"][0][2]
-    name = f"{alignment['target'][0]} looked at {alignment['source'][2]}: {int(100 * weight + 0.5)} %"
+    name = f"{alignment['target'][0]} attends to {alignment['source'][2]}: {int(100 * weight + 0.5)} %"
     expect(cell).to_have_accessible_name(name)
 
 
@@ -290,7 +290,7 @@ def test_arabic_runs_from_right_to_left_and_japanese_heads_are_upright(browser: 
         matrix.locator("td").first.focus()
         page.keyboard.press("ArrowLeft")
         expect(matrix.locator("td").nth(1)).to_be_focused()
-        expect(page.locator(".readout")).to_contain_text("looked at \u2068القديم\u2069")
+        expect(page.locator(".readout")).to_contain_text("attends to \u2068القديم\u2069")
         # The small model has no Arabic tokens of its own.
         patch_answers(page, "**/v1/trace", lambda trace: {**trace, "source": ["▁بيت"] * len(trace["source"])})
         page.click("#tab-steps")
@@ -317,7 +317,7 @@ def test_matrix_cell_highlights_both_words(visit: Visit, ask: Ask) -> None:
     cells.nth(1).hover()
     expect(locate_words(page, "Source").nth(1)).to_have_class("word pointed")
     expect(locate_words(page, "Translation").nth(0)).to_have_class("word pointed")
-    expect(page.locator(".readout")).to_contain_text(f"{alignment['target'][0]} looked at {alignment['source'][1]}")
+    expect(page.locator(".readout")).to_contain_text(f"{alignment['target'][0]} attends to {alignment['source'][1]}")
     cells.first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
@@ -533,7 +533,7 @@ def test_local_attention_window_is_marked_on_the_source(visit: Visit) -> None:
 
     page = visit("steps", lambda page: patch_answers(page, "**/v1/trace", narrow))
     translate_on(page)
-    expect(page.locator("#steps")).to_contain_text("a window: places 2 to 4")
+    expect(page.locator("#steps")).to_contain_text("a window: positions 2 to 4")
     kinds = page.locator("#steps .bars li").evaluate_all("all => all.map(one => one.className)")
     assert kinds[:5] == ["outside", "inside", "inside", "inside", "outside"]
 
@@ -587,7 +587,7 @@ def test_word_difference_is_a_longest_common_subsequence(visit: Visit) -> None:
         assert all(left[i] == right[j] for i, j in pairs)
         assert pairs == sorted(pairs)
         assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs)
-    far = page.evaluate("async () => (await import('/page/text_diff.js')).apart([0.5, 0.5, 0], [0, 0.5, 0])")
+    far = page.evaluate("async () => (await import('/page/text_diff.js')).weightDistance([0.5, 0.5, 0], [0, 0.5, 0])")
     assert far == 0.5, "missing probability mass counts"
 
 

@@ -282,10 +282,12 @@ def test_page_shades_sentences_and_words_by_attention(page: Page) -> None:
     page.locator("#model").select_option("classify")
     page.get_by_label("Text").fill("<b>A good film.</b> The end is weak.")
     expect(page.get_by_role("list", name="How likely each is").get_by_role("listitem").first).to_contain_text("%")
-    rows = page.locator(".looks dd")
+    rows = page.locator(".attended dd")
     expect(rows).to_have_count(2)
-    expect(page.locator(".looks dt").nth(1)).to_have_text("2")
-    shades = page.locator(".looks .word").evaluate_all("each => each.map((one) => one.style.getPropertyValue('--w'))")
+    expect(page.locator(".attended dt").nth(1)).to_have_text("2")
+    shades = page.locator(".attended .word").evaluate_all(
+        "each => each.map((one) => one.style.getPropertyValue('--w'))"
+    )
     assert max(map(float, shades)) == 1.0
     assert page.locator(".answer b").count() == 0, "input is shown as text, not as HTML"
 
@@ -297,7 +299,7 @@ def test_page_ranks_the_candidates(page: Page) -> None:
     page.get_by_label("Candidates").fill("lamps, keys")
     expect(page.get_by_role("list", name="How likely each is").get_by_role("listitem")).to_have_count(2)
     expect(page.locator(".verdict")).to_have_text(re.compile("^(lamps|keys)$"))
-    expect(page.locator(".looks dt").last).to_have_text("query")
+    expect(page.locator(".attended dt").last).to_have_text("query")
 
 
 def test_page_draws_a_regression_over_time(page: Page) -> None:

@@ -606,7 +606,7 @@ def test_init_from_keeps_the_labels(run: Run, tmp_path: Path) -> None:
 @first_or_slow
 def test_report_shades_words_by_attention(run: Run) -> None:
     page = write_report(run).read_text(encoding="utf-8")
-    assert page.count("<p class=looked dir=ltr>") >= 5
+    assert page.count("<p class=attended dir=ltr>") >= 5
     assert "Dev accuracy" in page
     assert "Dev macro-F1" in page
     assert page.count("--w:1.000") >= 5

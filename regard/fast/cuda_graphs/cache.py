@@ -374,7 +374,7 @@ class LossGraphCache(GraphCache[LossGraph]):
     ) -> Tensor | None:
         """Return the loss by a graph, captured when the key has come often enough, or None without a graph.
 
-        The replay starts before autograd is told of the weights, which takes a while: there are hundreds.
+        The replay starts before autograd gets the weights, which takes a while: there are hundreds.
 
         Args:
             key: shapes, and everything else that the loss depends on.

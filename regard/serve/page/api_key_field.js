@@ -11,17 +11,17 @@ export class ApiKeyField {
    */
   constructor({ apiKeys, keyRequired, keyLink }) {
     this.required = apiKeys && keyRequired;
-    /** Told that another key is being typed. */
+    /** Called when another key is being typed. */
     this.typed = () => {};
-    /** Told that a key was given; with a button, or by leaving the field. @type {(at: "once" | "leisure") => void} */
+    /** Called when a key was given; with a button, or by leaving the field. @type {(at: "once" | "leisure") => void} */
     this.taken = () => {};
-    const [form, field, told] = [byId("key-form"), byId("key"), byId("key-told")];
+    const [form, field, status] = [byId("key-form"), byId("key"), byId("key-status")];
     form.hidden = !apiKeys;
     field.value = apiKey();
-    told.replaceChildren(...how(keyLink));
+    status.replaceChildren(...how(keyLink));
     const take = (/** @type {"once" | "leisure"} */ at) => {
       setApiKey(field.value);
-      told.replaceChildren(...(apiKey() ? [`${KEPT} `] : []), ...how(keyLink));
+      status.replaceChildren(...(apiKey() ? [`${KEPT} `] : []), ...how(keyLink));
       this.taken(at);
     };
     field.addEventListener("input", () => this.typed());

@@ -55,7 +55,7 @@ class Ask {
   async ask() {
     const signal = this.latest.start();
     notice.clear();
-    if (this.apiKeyField.missing) return notice.tell(this.apiKeyField.missing);
+    if (this.apiKeyField.missing) return notice.showText(this.apiKeyField.missing);
     const asked = await this.question.asked();
     if (signal.aborted) return;
     if (asked === null) return this.answer.replaceChildren();
@@ -98,7 +98,7 @@ async function start() {
  * @param {ApiKeyField} apiKeyField
  */
 async function enter(settings, apiKeyField) {
-  if (apiKeyField.missing) return notice.tell(apiKeyField.missing);
+  if (apiKeyField.missing) return notice.showText(apiKeyField.missing);
   try {
     const [predictors, models] = await Promise.all([api.predictors(), api.models()]);
     byId("main").classList.remove("waiting");

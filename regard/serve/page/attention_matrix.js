@@ -100,7 +100,7 @@ export class AttentionMatrix {
 }
 
 /**
- * One weight; it tells all by itself to those who hear it.
+ * One weight; its label is complete for screen readers.
  * @param {string} target
  * @param {string} source
  * @param {number} weight
@@ -108,7 +108,7 @@ export class AttentionMatrix {
  * @param {number} column
  */
 function cell(target, source, weight, row, column) {
-  const label = `${target} looked at ${source}: ${percent(weight)}`;
+  const label = `${target} attends to ${source}: ${percent(weight)}`;
   const text = isVisible(weight) ? String(Math.round(100 * weight)) : "";
   const made = make("td", { "aria-label": label, tabindex: -1, "data-row": row, "data-column": column }, text);
   shade(made, weight);

@@ -1,4 +1,4 @@
-/** The view of where the model looked: the words of both sides, and the whole matrix. */
+/** The attention view: the words of both sides, and the whole matrix. */
 
 import { choice, isolate, make, option } from "./dom.js";
 import { LatestRequest } from "./latest_request.js";
@@ -10,8 +10,8 @@ import { LONGEST } from "./translate_view.js";
 import { column, findStrongest, describeWeights } from "./attention_weights.js";
 import { WordLine } from "./word_line.js";
 
-const OWN = ""; // the look that the model's translation is aligned by
-const HINT = "Type a sentence above to see where the model looks.";
+const OWN = ""; // the attention that the model's translation is aligned by
+const HINT = "Type a sentence above to see what the model attends to.";
 
 /**
  * @typedef {{source: string[], target: string[], weights: number[][]}} AttentionWeights
@@ -30,7 +30,7 @@ export class AttentionView {
     /** @type {import("./translate_view.js").Result | null} */
     this.result = null;
     /** @type {AttentionWeights} */
-    this.look = { source: [], target: [], weights: [] };
+    this.attention = { source: [], target: [], weights: [] };
     this.languages = { source: "", target: "" };
     /** @type {AttentionMatrix | null} */
     this.matrix = null;
@@ -99,9 +99,9 @@ export class AttentionView {
   /** A word of it. @param {string} word @param {number[]} weights */
   add(word, weights) {
     this.target.add(word);
-    this.look.target.push(word);
-    this.look.weights.push(weights);
-    this.point(this.look.target.length - 1, null);
+    this.attention.target.push(word);
+    this.attention.weights.push(weights);
+    this.point(this.attention.target.length - 1, null);
   }
 
   /** It is written. */
@@ -117,7 +117,7 @@ export class AttentionView {
    * @param {number | null} place
    */
   point(row, place) {
-    const { source, target, weights } = this.look;
+    const { source, target, weights } = this.attention;
     this.target.mark(row);
     this.source.mark(place);
     this.matrix?.mark(row, place);
@@ -125,9 +125,9 @@ export class AttentionView {
     this.target.shade(row === null && place !== null ? column(weights, place) : null);
     if (row !== null && place !== null)
       this.readout.textContent = meeting(target[row], source[place], weights[row][place]);
-    else if (row !== null) this.readout.textContent = `${isolate(target[row])} looked at ${describeWeights(source, weights[row])}`;
+    else if (row !== null) this.readout.textContent = `${isolate(target[row])} attends to ${describeWeights(source, weights[row])}`;
     else if (place !== null)
-      this.readout.textContent = `${isolate(source[place])} was looked at by ${describeWeights(target, column(weights, place))}`;
+      this.readout.textContent = `${isolate(source[place])} is attended to by ${describeWeights(target, column(weights, place))}`;
     else this.readout.textContent = "Point at a word, or move with the arrow keys.";
   }
 
@@ -136,15 +136,15 @@ export class AttentionView {
     if (!result) return HINT;
     const model = this.choices.answering;
     if (model && !model.attention)
-      return `${model.name} has no attention: it reads the whole sentence into one state and looks nowhere.`;
+      return `${model.name} has no attention: it reads the whole sentence into one state and attends to none of its words.`;
     if (result.asked.text.length > LONGEST)
-      return `The text has more than ${LONGEST.toLocaleString("en")} characters; that is too long to look at.`;
+      return `The text has more than ${LONGEST.toLocaleString("en")} characters; that is too long to show its attention.`;
     return "No model was asked: nothing in this text is to be translated.";
   }
 
-  /** @param {AttentionWeights} look @param {import("./api.js").TextRequest} asked */
+  /** @param {AttentionWeights} attention @param {import("./api.js").TextRequest} asked */
   #fill({ source, target, weights }, asked) {
-    this.look = { source, target, weights };
+    this.attention = { source, target, weights };
     this.languages = { source: this.choices.spoken, target: asked.target };
     this.source.fill(source, this.languages.source);
     this.target.fill(target, this.languages.target);
@@ -153,14 +153,14 @@ export class AttentionView {
   }
 
   #describe() {
-    const { source, target, weights } = this.look;
-    this.target.describe((index) => `looked at ${describeWeights(source, weights[index])}`);
-    this.source.describe((index) => `looked at by ${describeWeights(target, column(weights, index))}`);
+    const { source, target, weights } = this.attention;
+    this.target.describe((index) => `attends to ${describeWeights(source, weights[index])}`);
+    this.source.describe((index) => `attended to by ${describeWeights(target, column(weights, index))}`);
   }
 
   /** To the word of the other line that has most to do with this one. @param {string} side @param {number} index */
   #cross(side, index) {
-    const { weights } = this.look;
+    const { weights } = this.attention;
     const found = findStrongest(side === "target" ? weights[index] : column(weights, index));
     if (found >= 0) (side === "target" ? this.source : this.target).focus(found);
   }
@@ -182,7 +182,7 @@ export class AttentionView {
     this.heads.element.hidden = !names.length;
   }
 
-  /** The heads look at tokens. */
+  /** Heads attend to tokens. */
   #headed() {
     if (this.heads.select.value !== OWN) this.units.select.value = "tokens";
     this.#drawMatrix();
@@ -195,7 +195,7 @@ export class AttentionView {
     if (head !== OWN) return void this.#drawHead(head);
     this.latest.stop();
     const tokens = this.result?.made.alignment?.tokens;
-    if (words || !tokens?.weights) this.#put(this.look, "words", true);
+    if (words || !tokens?.weights) this.#put(this.attention, "words", true);
     else this.#put({ source: tokens.source, target: tokens.target, weights: tokens.weights }, "tokens", false);
   }
 
@@ -219,7 +219,7 @@ export class AttentionView {
     }
   }
 
-  /** @param {AttentionWeights} look @param {string} what @param {boolean} linked whether its cells are those of the lines */
+  /** @param {AttentionWeights} attention @param {string} what @param {boolean} linked whether its cells are those of the lines */
   #put({ source, target, weights }, what, linked) {
     const drawn = {
       caption: `Rows: the translation. Columns: the source. Weights in per cent, of ${what}.`,
@@ -237,7 +237,7 @@ export class AttentionView {
 
 /** @param {string} target @param {string} source @param {number} weight */
 function meeting(target, source, weight) {
-  return `${isolate(target)} looked at ${isolate(source)}: ${(100 * weight).toFixed(1)} %`;
+  return `${isolate(target)} attends to ${isolate(source)}: ${(100 * weight).toFixed(1)} %`;
 }
 
 /** What the shades mean. */

@@ -2,7 +2,7 @@
 
 import { isolate } from "./dom.js";
 
-const LEAST = 0.05; // what is less is not worth a word
+const LEAST = 0.05; // smaller weights are not listed
 
 /** @param {number} weight */
 export const percent = (weight) => `${Math.round(100 * weight)} %`;
@@ -14,11 +14,11 @@ export const column = (matrix, column) => matrix.map((row) => row[column]);
 export const findStrongest = (weights) =>
   weights.reduce((best, weight, place) => (weight > (weights[best] ?? 0) ? place : best), -1);
 
-/** Whether a weight is worth a number. @param {number} weight */
+/** Whether a weight is large enough to be shown as a number. @param {number} weight */
 export const isVisible = (weight) => weight >= LEAST;
 
 /**
- * The words that were looked at most, as a text.
+ * The most attended words, as a text.
  * @param {string[]} words
  * @param {number[]} weights
  * @param {number} [most]

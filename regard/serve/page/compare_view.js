@@ -2,7 +2,7 @@
 
 import { translate } from "./api.js";
 import { label } from "./language_choices.js";
-import { apart, common } from "./text_diff.js";
+import { common, weightDistance } from "./text_diff.js";
 import { choice, direction, gap, make, splitWords } from "./dom.js";
 import { bestScore } from "./model_facts.js";
 import { LatestRequest } from "./latest_request.js";
@@ -13,9 +13,9 @@ import { LONGEST } from "./translate_view.js";
 import { describeWeights } from "./attention_weights.js";
 
 const HINT = "Type a sentence above to compare what two models make of it.";
-const NONE = "No single model translates this way.";
-const ALONE = "Only one model translates this way. To compare it, serve a second one: regard serve RUN RUN.";
-const MOST = 8; // words whose looks are compared in the table
+const NONE = "No single model translates in this direction.";
+const ALONE = "Only one model translates in this direction. To compare it, serve a second one: regard serve RUN RUN.";
+const MOST = 8; // words whose attention is compared in the table
 
 /**
  * @typedef {import("./api.js").Model} Model
@@ -141,8 +141,8 @@ function column(model, made, words, shared) {
   const facts = [model.recipe, bestScore(model.scores)].filter(Boolean).join(" · ");
   const alignment = made.alignment;
   const missing = model.attention
-    ? "There is nothing to look at in this text."
-    : `${model.name} has no attention: it looks nowhere.`;
+    ? "This text has no attention to show."
+    : `${model.name} has no attention.`;
   return make(
     "section",
     { class: "compared", "aria-label": model.name },
@@ -156,7 +156,7 @@ function column(model, made, words, shared) {
 /** @param {Model} model @param {import("./api.js").Alignment} alignment */
 function pictured(model, alignment) {
   const drawn = {
-    caption: `Where ${model.name} looked, in per cent`,
+    caption: `Attention of ${model.name}, in per cent`,
     corner: "Translation",
     rows: alignment.target,
     columns: alignment.source,
@@ -169,7 +169,7 @@ function pictured(model, alignment) {
 }
 
 /**
- * In words and in looks.
+ * Differences in words and in attention.
  * @param {Model[]} models
  * @param {Translated[]} made
  * @param {string[][]} words
@@ -187,7 +187,7 @@ function differences(models, made, words, pairs) {
     { class: "differences" },
     make("h3", {}, "Where they differ"),
     make("p", {}, said),
-    looks(models, made, pairs),
+    compareAttention(models, made, pairs),
   );
 }
 
@@ -195,12 +195,12 @@ function differences(models, made, words, pairs) {
 const unbroken = (text) => text.replaceAll(" %", "\u00a0%");
 
 /**
- * The words that both write, and where each looked for them; the furthest apart first.
+ * The words that both write, and what each model attended to; the greatest differences first.
  * @param {Model[]} models
  * @param {Translated[]} made
  * @param {[number, number][]} pairs
  */
-function looks(models, made, pairs) {
+function compareAttention(models, made, pairs) {
   const [left, right] = made.map(({ alignment }) => alignment);
   if (!left || !right || !pairs.length) return "";
   const found = pairs
@@ -209,12 +209,12 @@ function looks(models, made, pairs) {
       word: left.target[i],
       one: unbroken(describeWeights(left.source, left.weights[i], 2)),
       other: unbroken(describeWeights(right.source, right.weights[j], 2)),
-      far: apart(left.weights[i], right.weights[j]),
+      far: weightDistance(left.weights[i], right.weights[j]),
     }))
     .sort((a, b) => b.far - a.far)
     .slice(0, MOST);
   const rows = found.map(({ word, one, other, far }) => [word, one, other, drawFraction(far, far.toFixed(2))]);
   const caption =
-    "Words that both write, by how far apart their looks are: 0 is the same look, 1 has nothing in common";
-  return table(caption, ["Word", models[0].name, models[1].name, "Apart"], rows, true);
+    "Words that both write, by how much their attention differs: 0 is the same, 1 has nothing in common";
+  return table(caption, ["Word", models[0].name, models[1].name, "Difference"], rows, true);
 }

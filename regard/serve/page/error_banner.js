@@ -22,8 +22,8 @@ export class ErrorBanner {
     this.#empty();
   }
 
-  /** Something that whoever reads it can mend; said once, however often it is found. @param {string} text */
-  tell(text) {
+  /** Shows a message that the reader can act on; announced once, however often it is shown. @param {string} text */
+  showText(text) {
     if (this.place.textContent === text) return;
     this.clear();
     this.place.append(make("p", {}, text));
@@ -56,20 +56,20 @@ export class ErrorBanner {
   }
 
   /**
-   * Counts down; told once to those who hear the page, shown to those who see it.
+   * Counts down; announced once to screen readers, shown to all others.
    * @param {number} seconds
    * @param {() => void} again
    */
   #count(seconds, again) {
     const left = make("span", { class: "wait", "aria-hidden": "true" });
-    const tell = () => (left.textContent = `${seconds} s`);
+    const showSeconds = () => (left.textContent = `${seconds} s`);
     this.place.append(
       make("p", {}, "Asking again in ", left, make("span", { class: "unseen" }, `${seconds} seconds`), "."),
     );
-    tell();
+    showSeconds();
     this.#timer = setInterval(() => {
       seconds -= 1;
-      if (seconds > 0) return void tell();
+      if (seconds > 0) return void showSeconds();
       const tries = this.#tries + 1;
       this.#empty();
       again(); // which begins by clearing this notice

@@ -1,4 +1,4 @@
-/** One file on its way through the service. */
+/** One file that the service translates. */
 
 import { translateFile } from "./api.js";
 import { button, byId, make } from "./dom.js";
@@ -13,15 +13,15 @@ export class FileJob {
   /**
    * @param {File} file
    * @param {import("./language_choices.js").LanguageChoices} choices
-   * @param {() => void} gone told when it is removed
+   * @param {() => void} gone called when it is removed
    */
   constructor(file, choices, gone) {
     const { source, target, usual } = choices;
     this.asked = { file, source, target };
     this.language = choices.nameOf(target);
-    const told = source !== "auto"; // otherwise the server guesses by the file
-    this.way = `${told ? `from ${choices.nameOf(source)} ` : ""}to ${this.language}`;
-    if (told && usual) this.way += ` with ${usual.name}`; // whichever model is chosen for what is typed
+    const isStated = source !== "auto"; // otherwise the server guesses by the file
+    this.direction = `${isStated ? `from ${choices.nameOf(source)} ` : ""}to ${this.language}`;
+    if (isStated && usual) this.direction += ` with ${usual.name}`; // whichever model is chosen for what is typed
     this.latest = new LatestRequest();
     this.state = make("p", { class: "state", role: "status" }, "Waiting for the files before it");
     this.seconds = make("span", { class: "wait", "aria-hidden": "true" });
@@ -54,7 +54,7 @@ export class FileJob {
   /** Why it is not sent. @param {string} why */
   refuse(why) {
     this.#settle();
-    this.notice.tell(why);
+    this.notice.showText(why);
   }
 
   /** Sends it and waits for its translation; the end is the end of waiting, however it came. @returns {Promise<void>} */
@@ -78,7 +78,7 @@ export class FileJob {
     let count = 0;
     this.element.setAttribute("aria-busy", "true");
     this.#close("Stop");
-    this.state.textContent = `Translating ${this.way} …`;
+    this.state.textContent = `Translating ${this.direction} …`;
     this.#timer = setInterval(() => (this.seconds.textContent = `${++count} s`), SECOND);
   }
 

@@ -14,7 +14,7 @@ export class LanguageChoices {
    * @param {Language[]} languages
    * @param {Model[]} models
    * @param {{source: string, target: string, model: string}} first
-   * @param {{changed: () => void, answers: (model: Model | undefined) => void}} told of choices, and of who answers
+   * @param {{changed: () => void, answers: (model: Model | undefined) => void}} callbacks of choices, and of who answers
    */
   constructor(languages, models, first, { changed, answers }) {
     this.languages = languages;
@@ -101,7 +101,7 @@ export class LanguageChoices {
     this.targets.value = reached.some(({ code }) => code === target) ? target : reached[0]?.code;
   }
 
-  /** The way back, and who answers, as they are now. */
+  /** The opposite direction, and who answers, as they are now. */
   #dress() {
     const back = this.languages.find(({ code }) => code === this.target)?.targets ?? [];
     const can = this.spoken !== "" && this.spoken !== this.target && back.includes(this.spoken);

@@ -42,7 +42,7 @@ async function start() {
  */
 async function enter(languages, settings, apiKeyField) {
   const signal = entering.start();
-  if (apiKeyField.missing) return notice.tell(apiKeyField.missing);
+  if (apiKeyField.missing) return notice.showText(apiKeyField.missing);
   notice.clear();
   try {
     const [models, predictors] = await Promise.all([api.models(), api.predictors()]);

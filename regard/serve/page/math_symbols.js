@@ -9,7 +9,7 @@ const SYMBOLS = {
     "what the model remembers of the sentence so far; at the first step, of the whole source",
   ],
   q_t: ["query", "what the model asks of the source now"],
-  a_t: ["weights", "how much it looks at each token of the source, in per cent"],
+  a_t: ["weights", "how much it attends to each token of the source, in per cent"],
   c_t: ["context", "what it finds there: the tokens of the source, mixed by the weights"],
   c: ["whole source", "the source as one vector, the same at every step"],
   h_t: ["state", "what it remembers after this step"],

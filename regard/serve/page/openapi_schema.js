@@ -1,4 +1,4 @@
-/** Reads the schemas of an OpenAPI description: what a field is, and what an answer looks like. */
+/** Reads the schemas of an OpenAPI description: the type of a field, and the schema of a response. */
 
 /**
  * @typedef {Record<string, any>} Schema

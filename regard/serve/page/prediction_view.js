@@ -1,4 +1,4 @@
-/** What a model said: its answer, how sure it is, and where it looked. */
+/** A prediction: the answer, its probability, and what the model attended to. */
 
 import { chart } from "./chart.js";
 import { direction, draw, make, shade } from "./dom.js";
@@ -8,7 +8,7 @@ const MOST = 10; // chances that are shown
 const UNSURE = 0.5; // a tag that is held to be less likely is marked
 const CELL = 10;
 const END = "</s>"; // how models write that they have said all
-const DARKEST = 0.75; // where the model did not look
+const DARKEST = 0.75; // where the attention weight is 0
 
 /**
  * @typedef {{label: string, words: string[], weights: number[], weight: number | null, darkest: number}} Line
@@ -23,7 +23,7 @@ const DARKEST = 0.75; // where the model did not look
  * @returns {HTMLElement[]}
  */
 export function drawPrediction(task, made, asked) {
-  return [...ANSWERS[task](made, asked), ...(task === "caption" ? [] : looks(made.looks))];
+  return [...ANSWERS[task](made, asked), ...(task === "caption" ? [] : drawAttention(made.looks))];
 }
 
 /** @type {Record<string, (made: Prediction, asked: any) => HTMLElement[]>} */
@@ -79,11 +79,11 @@ function tagged(words, tags, probabilities) {
 }
 
 /**
- * Lines of words, each the darker the more it was looked at.
+ * Lines of words, each the darker the more it was attended to.
  * @param {Line[]} lines
  * @returns {HTMLElement[]}
  */
-function looks(lines) {
+function drawAttention(lines) {
   if (!lines.length) return [];
   const rows = lines.flatMap(({ label, words, weights, weight, darkest }) => {
     const name = make("dt", { dir: "auto" }, label);
@@ -95,11 +95,11 @@ function looks(lines) {
     });
     return [name, make("dd", { dir: direction(words) }, ...spans)];
   });
-  return [make("h2", {}, "Where it looked"), make("dl", { class: "looks" }, ...rows)];
+  return [make("h2", {}, "Attention"), make("dl", { class: "attended" }, ...rows)];
 }
 
 /**
- * The picture once for each word, lit where the model looked.
+ * The picture once for each word, lit where the model attended to it.
  * @param {string[]} tokens
  * @param {number[][][]} weights rows of columns for each token
  * @param {string} image
@@ -125,7 +125,7 @@ function grids(tokens, weights, image, [left, top, right, bottom] = [0, 0, 1, 1]
     const [wide, high] = [size.width / (right - left), size.height / (bottom - top)];
     const whole = { x: -left * wide, y: -top * high, width: wide, height: high };
     const under = /^data:image\//.test(image) ? [draw("image", { href: image, preserveAspectRatio: "none", ...whole })] : [];
-    const view = { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": `where it looked for “${word}”` };
+    const view = { viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": `attention for “${word}”` };
     return make("li", {}, draw("svg", view, ...under, ...cells), make("p", {}, word));
   });
   return make("ol", { class: "grids", dir: direction(tokens), "aria-label": "The picture, word by word" }, ...each);

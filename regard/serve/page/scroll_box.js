@@ -9,15 +9,15 @@ import { make } from "./dom.js";
 export function makeScrollBox(content, attributes = {}) {
   const box = make("div", { class: "scroll", ...attributes }, content);
   const frame = make("div", { class: "frame" }, box);
-  const look = () => {
+  const markSides = () => {
     const [right, below] = [box.scrollWidth - box.clientWidth, box.scrollHeight - box.clientHeight];
     const left = box.scrollLeft + (getComputedStyle(box).direction === "rtl" ? right : 0);
     frame.classList.toggle("more-left", left > 1);
     frame.classList.toggle("more-right", left < right - 1);
     frame.classList.toggle("more-below", box.scrollTop < below - 1);
   };
-  box.addEventListener("scroll", look, { passive: true });
-  const sizes = new ResizeObserver(look);
+  box.addEventListener("scroll", markSides, { passive: true });
+  const sizes = new ResizeObserver(markSides);
   sizes.observe(box);
   sizes.observe(content);
   return frame;

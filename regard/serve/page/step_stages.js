@@ -37,7 +37,7 @@ function weights(here) {
   const { weights, window } = step(here);
   const drawn = drawWeightBars(here.trace.source, weights ?? [], window, here.source);
   const place =
-    window && make("p", { class: "hint" }, `It looks through a window: places ${window[0] + 1} to ${window[1] + 1}.`);
+    window && make("p", { class: "hint" }, `It attends to a window: positions ${window[0] + 1} to ${window[1] + 1}.`);
   return make("div", {}, drawn, ...(place ? [place] : []));
 }
 

@@ -102,9 +102,9 @@ export class StepView {
     const why = this.#missing(text);
     if (!this.asked || why) {
       this.body.hidden = true;
-      return this.#tell(why);
+      return this.#showHint(why);
     }
-    this.#tell(this.body.hidden ? "Looking…" : "");
+    this.#showHint(this.body.hidden ? "Loading…" : "");
     this.body.setAttribute("aria-busy", "true");
     try {
       const trace = await loadTrace({ ...this.asked, text }, Number(this.beam.select.value), signal);
@@ -112,7 +112,7 @@ export class StepView {
     } catch (error) {
       if (signal.aborted) return;
       this.body.hidden = true;
-      this.#tell("");
+      this.#showHint("");
       this.notice.show(error, () => this.#load());
     }
   }
@@ -135,14 +135,14 @@ export class StepView {
     this.meanings.replaceChildren(explainStages(trace));
     this.body.setAttribute("aria-busy", "false");
     this.body.hidden = !trace.steps.length;
-    this.#tell(trace.steps.length ? "" : NOTHING);
+    this.#showHint(trace.steps.length ? "" : NOTHING);
     this.number = Math.min(this.number, Math.max(0, trace.steps.length - 1));
     this.slider.max = String(trace.steps.length);
     this.go(this.number);
   }
 
   /** Why there is nothing to see; empty: there is. @param {string} text */
-  #tell(text) {
+  #showHint(text) {
     this.hint.textContent = text;
     this.hint.hidden = !text;
   }
@@ -201,7 +201,7 @@ function key(step) {
 }
 
 /**
- * Every head's look, where there are heads.
+ * The attention of each head, where there are heads.
  * @param {import("./api.js").Trace} trace
  * @param {import("./api.js").Step} step
  * @param {string} source language
@@ -210,7 +210,7 @@ function heads(trace, step, source) {
   const names = Object.keys(step.heads);
   if (!names.length) return "";
   const drawn = {
-    caption: "Each head’s look at the source, in per cent",
+    caption: "Attention of each head to the source, in per cent",
     corner: "Head",
     rows: names,
     columns: trace.source,

@@ -1,4 +1,4 @@
-/** Watches the model write: word by word, each with its look at the source. */
+/** Watches the model write: word by word, each with its attention to the source. */
 
 import { byId } from "./dom.js";
 import { LatestRequest } from "./latest_request.js";
@@ -23,7 +23,7 @@ export class StreamingView {
     });
   }
 
-  /** Looks away. */
+  /** Stops the stream. */
   stop() {
     this.latest.stop();
   }
@@ -33,23 +33,23 @@ export class StreamingView {
     const { translate, attention } = this;
     const asked = translate.asked;
     translate.hold();
-    let [text, looked] = ["", false];
+    let [text, hasWeights] = ["", false];
     /** @type {string[]} */
     let source = [];
     try {
       for await (const { kind, data } of streamWords(asked, signal)) {
         if (kind === "start") source = data.source;
         if (kind !== "word") continue;
-        if (data.weights && !looked) attention.begin(asked, source);
-        looked = Boolean(data.weights);
+        if (data.weights && !hasWeights) attention.begin(asked, source);
+        hasWeights = Boolean(data.weights);
         text += data.before + data.word;
         translate.writing(text, "Writing…", true);
-        if (looked) attention.add(data.word, data.weights);
+        if (hasWeights) attention.add(data.word, data.weights);
         await pause(signal);
         if (signal.aborted) return;
       }
       translate.writing(text, GREEDY, false);
-      if (looked) attention.end();
+      if (hasWeights) attention.end();
     } catch (error) {
       if (!signal.aborted) translate.notice.show(error, () => this.#run(this.latest.start()));
     }

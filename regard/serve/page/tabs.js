@@ -1,4 +1,4 @@
-/** The ways to look, one at a time; the address remembers which. */
+/** The views as tabs, one at a time; the address remembers which. */
 
 import { byId } from "./dom.js";
 

@@ -24,13 +24,14 @@ export function common(left, right) {
 }
 
 /**
- * How far two looks are apart: half of the sum of all differences, 0 for the same look, 1 for nothing in common.
- * What a look has left for no word at all, such as the end of the sentence, counts like one more word.
+ * Total variation distance of two rows of attention weights: half of the sum of all differences, 0 for equal rows, 1 for
+ * rows with nothing in common.
+ * Weight that is on no word, such as that on the end of the sentence, counts like one more word.
  * @param {number[]} left
  * @param {number[]} right
  */
-export function apart(left, right) {
-  const words = left.reduce((sum, weight, place) => sum + Math.abs(weight - right[place]), 0);
+export function weightDistance(left, right) {
+  const words = left.reduce((sum, weight, position) => sum + Math.abs(weight - right[position]), 0);
   return (words + Math.abs(sum(left) - sum(right))) / 2;
 }
 

@@ -33,14 +33,14 @@
 
   addEventListener("DOMContentLoaded", () => {
     const button = /** @type {HTMLElement} */ (document.getElementById("theme"));
-    const tell = () => button.setAttribute("aria-checked", String(isDark()));
+    const showState = () => button.setAttribute("aria-checked", String(isDark()));
     button.addEventListener("click", () => {
       const theme = isDark() ? "light" : "dark";
       document.documentElement.dataset.theme = theme;
       keep(theme);
-      tell();
+      showState();
     });
-    system.addEventListener("change", tell);
-    tell();
+    system.addEventListener("change", showState);
+    showState();
   });
 })();

@@ -2,8 +2,8 @@
 
 import { trace } from "./api.js";
 
-export const LONGEST = 400; // the characters of a line that the service lets one look at
-export const WIDEST = 12; // the widest beam that the service lets one look at
+export const LONGEST = 400; // maximum characters of a line that the service traces
+export const WIDEST = 12; // maximum beam that the service traces
 /** @type {{key: string, trace: import("./api.js").Trace} | null} */
 let last = null;
 

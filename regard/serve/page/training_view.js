@@ -11,7 +11,7 @@ import { formatNumber, table } from "./data_table.js";
 const LOSSES =
   "train: what training lowers, with dropout and label smoothing where the recipe has them. dev: text that it does not " +
   "learn from, measured without either. So dev may well lie below train.";
-const EVERY = 2000; // milliseconds from look to look
+const EVERY = 2000; // milliseconds between requests
 
 /** @typedef {import("./api.js").Row} Row */
 
@@ -43,13 +43,13 @@ export class TrainingView {
     );
   }
 
-  /** Begins to look, at the model that translates unless another was chosen. */
+  /** Begins to poll, for the model that translates unless another was chosen. */
   show() {
     if (!this.rows.size) this.model.select.value = this.choices.answering?.name ?? this.model.select.value;
     this.#begin();
   }
 
-  /** Looks away. */
+  /** Stops polling. */
   hide() {
     this.latest.stop();
     clearTimeout(this.timer);
@@ -58,11 +58,11 @@ export class TrainingView {
   #begin() {
     this.hide();
     this.rows = new Map();
-    this.#look(true);
+    this.#poll(true);
   }
 
   /** @param {boolean} first whether nothing was asked of this run before: only that counts for the request limit */
-  async #look(first) {
+  async #poll(first) {
     const signal = this.latest.start();
     // From the last step on, that step included: what was measured there may have come later than the rest of it.
     const after = first ? null : Math.max(-1, ...[...this.rows.values()].map(({ step }) => step - 1));
@@ -72,9 +72,9 @@ export class TrainingView {
       for (const row of rows) this.rows.set(`${row.step} ${row.kind}`, row);
       this.notice.clear();
       this.#draw(finished);
-      if (!finished) this.timer = setTimeout(() => this.#look(false), EVERY);
+      if (!finished) this.timer = setTimeout(() => this.#poll(false), EVERY);
     } catch (error) {
-      if (!signal.aborted) this.notice.show(error, () => this.#look(first));
+      if (!signal.aborted) this.notice.show(error, () => this.#poll(first));
     }
   }
 
@@ -84,8 +84,8 @@ export class TrainingView {
     const last = Math.max(0, ...rows.map(({ step }) => step));
     const measure = rows.some((row) => row.measure === "chrf") ? "chrf" : "bleu"; // which chooses the best checkpoint
     const best = Math.max(...rows.map((row) => row[measure] ?? -1));
-    const told = best >= 0 ? `; best ${scoreName(measure)} ${best.toFixed(1)}` : "";
-    this.state.textContent = `${finished ? "Finished" : "In training"}: step ${last.toLocaleString("en")}${told}`;
+    const bestScore = best >= 0 ? `; best ${scoreName(measure)} ${best.toFixed(1)}` : "";
+    this.state.textContent = `${finished ? "Finished" : "In training"}: step ${last.toLocaleString("en")}${bestScore}`;
     this.charts.replaceChildren(
       chart(
         "Loss",

@@ -22,7 +22,7 @@ export class TranslateView {
    * @param {import("./language_choices.js").LanguageChoices} choices
    * @param {{charLimit: number, frontendTimeout: number}} settings
    * @param {import("./api_key_field.js").ApiKeyField} apiKeyField
-   * @param {(result: Result | null) => void} made told of each new translation; null: there is no text
+   * @param {(result: Result | null) => void} made called with each new translation; null: there is no text
    */
   constructor(choices, settings, apiKeyField, made) {
     this.choices = choices;
@@ -69,8 +69,8 @@ export class TranslateView {
     const signal = this.latest.start();
     this.#busy();
     try {
-      const looked = asked.text.length <= LONGEST;
-      const made = await translate(asked, { alternatives: OTHERS, alignment: looked }, signal);
+      const withAlignment = asked.text.length <= LONGEST;
+      const made = await translate(asked, { alternatives: OTHERS, alignment: withAlignment }, signal);
       if (!signal.aborted) this.#show(asked, made);
     } catch (error) {
       if (!signal.aborted) this.#failed(error);
@@ -109,7 +109,7 @@ export class TranslateView {
   #refuse(why) {
     this.latest.stop();
     this.#idle();
-    this.notice.tell(why);
+    this.notice.showText(why);
   }
 
   #input() {

@@ -1,4 +1,4 @@
-/** Weights over the source as bars; a window, where a model looks through one, is marked. */
+/** Attention weights over the source as bars; the window of local attention is marked. */
 
 import { direction, make, shade } from "./dom.js";
 import { makeScrollBox } from "./scroll_box.js";

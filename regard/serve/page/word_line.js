@@ -49,10 +49,10 @@ export class WordLine {
 
   /**
    * What each word says to those who hear the page.
-   * @param {(index: number) => string} tell
+   * @param {(index: number) => string} describeWord
    */
-  describe(tell) {
-    this.words.forEach((word, index) => word.setAttribute("aria-label", `${word.textContent}: ${tell(index)}`));
+  describe(describeWord) {
+    this.words.forEach((word, index) => word.setAttribute("aria-label", `${word.textContent}: ${describeWord(index)}`));
   }
 
   /**

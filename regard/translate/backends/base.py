@@ -77,7 +77,7 @@ def _find_ctranslate2_export(engine: str, precision: str | None, run: LoadedRun)
 
 
 def _may_have_export(run: LoadedRun) -> bool:
-    """Return whether `auto` looks for exports: on a CPU, unless REGARD_FAST is 0."""
+    """Return whether `auto` tries exports: on a CPU, unless REGARD_FAST is 0."""
     return (run.run.folder / "engines").exists() and run.device == "cpu" and fast_paths_enabled()
 
 

@@ -154,12 +154,12 @@ static void greedy_update(DecodeBatch *batch, const LinearLayer *output, const S
 void int8_greedy(const Stack *stack, DecodeBatch *batch, const Embedding *embedding, const LinearLayer *output,
                  AlignmentSource from, const SearchLimits *search, ActiveRows *active, const StepOutput *output_steps,
                  long steps, char *workspace) {
-  long rows = batch->rows, looks = rows * batch->source_length;
+  long rows = batch->rows, attention_size = rows * batch->source_length;
   Scratch scratch = layout_workspace(stack, rows, max_scores(batch, batch->num_written + steps), workspace);
   batch->row_ids = active->row_ids;
   for (long step = 0; step < steps && batch->num_active; step++) {
-    float *attention = output_steps->attention ? output_steps->attention + step * looks : NULL;
-    if (attention) memset(attention, 0, sizeof(float) * looks);
+    float *attention = output_steps->attention ? output_steps->attention + step * attention_size : NULL;
+    if (attention) memset(attention, 0, sizeof(float) * attention_size);
     for (long row = 0; row < batch->num_active; row++) active->positions[row] = batch->num_written;
     embed(embedding, active->tokens, active->positions, batch->num_active, stack->size, scratch.stream);
     forward(stack, batch, output, from, attention, output_steps->logits, &scratch);
