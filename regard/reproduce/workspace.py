@@ -20,7 +20,6 @@ from regard.reproduce.experiment import ExperimentRow, MetricValues, TrainingSpe
 from regard.runs import Run
 from regard.runs.run import summarize_run
 from regard.training import train
-from regard.version import VERSION
 
 
 def _describe_hardware() -> dict[str, Any]:
@@ -35,6 +34,7 @@ def _describe_hardware() -> dict[str, Any]:
     }
 
 
+MEASUREMENT_VERSION = "0.1.0"  # of regard; a newer one repeats the measurements that are cached
 # Measured results are cached under these names of earlier versions; their checkpoints may be gone.
 MEASUREMENT_IDS = {
     "measure_translation": ("regard.reproduce.measures", "translation"),
@@ -134,7 +134,7 @@ def _describe_measurement(measure: Measure, row: ExperimentRow) -> list[Any]:
     """Return everything that determines the cached values of a row."""
     names = [training.name for training in row.trainings]
     module, name = MEASUREMENT_IDS.get(measure.__qualname__, (measure.__module__, measure.__qualname__))
-    return [VERSION, module, name, names, dict(row.options)]
+    return [MEASUREMENT_VERSION, module, name, names, dict(row.options)]
 
 
 def _format_override_value(value: Any) -> str:

@@ -177,6 +177,12 @@ def test_cached_measurements_need_no_checkpoints(
     train_and_measure_parallel([EXPERIMENT], lean, seeds=1, jobs=2)
 
 
+def test_measurements_that_version_0_1_cached_are_found() -> None:
+    row = ExperimentRow("a", [TrainingSpec("bahdanau2015", "tiny", {"model.size": 8})], {"beam": 1})
+    path = Workspace(Path("lab"), "small").measurement_path(measure_translation, row)
+    assert path == Path("lab/runs/bahdanau2015-08658b7659/measures/8fd18ae973.json")
+
+
 def test_table_of_trained_rows_leaves_out_untrained_rows(
     lab: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
