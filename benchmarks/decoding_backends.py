@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from benchmarks.timing import measure_in_turns, measure_matrix_product
-from regard.export.onnx.engine import OnnxModel
-from regard.export.onnx.export import export
+from regard.export.onnx import export
+from regard.export.onnx_engine import OnnxModel
 from regard.models import Seq2Seq, build
 from regard.search import search, search_restricted
 from regard.special_tokens import SPECIAL_TOKENS

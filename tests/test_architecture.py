@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the bottom up. A package may import itself and those of lower layers; packages of one layer do not import each
 # other, except for the modules of the base layer.
-BASE = ("special_tokens", "errors", "version", "config", "console", "paths", "process_group", "tag_pairs")
+BASE = ("special_tokens", "errors", "version", "config", "console", "paths", "process_group")
 LAYERS = (
     ("nn",),
     ("recipes",),

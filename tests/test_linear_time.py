@@ -23,8 +23,8 @@ from support.pumping import Pumped, has_possessive_group, pump
 
 import regard
 from regard.documents import DocumentError, translate_document
+from regard.tokenizers.markup import remove_urls, unescape_html
 from regard.tokenizers.segmentation import split_sentences
-from regard.tokenizers.urls import remove_urls, unescape_html
 from regard.translate import markup, tag_projection
 
 FACTOR = 4

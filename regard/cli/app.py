@@ -19,8 +19,7 @@ from regard.cli.align import align
 from regard.cli.data import data
 from regard.cli.doctor import doctor
 from regard.cli.evaluate import evaluate
-from regard.cli.export import export
-from regard.cli.import_model import import_model
+from regard.cli.export import export, import_model
 from regard.cli.plot import plot
 from regard.cli.reproduce import reproduce
 from regard.cli.runs import report, runs

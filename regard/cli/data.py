@@ -312,25 +312,30 @@ def _download_experiment_corpora(folder: Path, mirror: str | None, trust: bool) 
 
     A mirror has a folder for each folder of files, and in `newstest` one for each of sacreBLEU's test sets.
     """
-    from regard.corpus import experiment_data
-    from regard.corpus.public_corpora import download_test_set, find_test_set
+    from regard.corpus.public_corpora import (
+        EXPERIMENT_TEST_SETS,
+        UNAVAILABLE_FOLDERS,
+        download_test_set,
+        find_test_set,
+        list_experiment_corpora,
+    )
 
     def find_mirror(name: str) -> str | None:
         return f"{mirror.rstrip('/')}/{name}" if mirror else None
 
-    corpora = experiment_data.list_experiment_corpora()
+    corpora = list_experiment_corpora()
     for name, corpus in corpora:  # refuse before the first download
         _list_downloads(corpus, folder / name, find_mirror(name), trust)
     files = []
     for name, corpus in corpora:
         files += _download_corpus(corpus, folder / name, find_mirror(name), trust)
-    for stem, test_set in experiment_data.EXPERIMENT_TEST_SETS.items():
+    for stem, test_set in EXPERIMENT_TEST_SETS.items():
         if found := find_test_set(test_set):
             dataset, pair = found
             files += download_test_set(
                 dataset, pair, folder / "newstest", find_mirror(f"newstest/{dataset.name}"), stem
             )
-    missing = ", ".join(experiment_data.UNAVAILABLE_FOLDERS)
+    missing = ", ".join(UNAVAILABLE_FOLDERS)
     log_message(f"not fetched, since no download of them is known: {missing} (docs/experiment-data.md describes them)")
     log_message(f"use them with REGARD_DATA={folder} regard reproduce --scale full")
     return files

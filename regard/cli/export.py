@@ -1,4 +1,4 @@
-"""`regard export`: write a model for ONNX Runtime, CTranslate2 or transformers, or a vocabulary shortlist."""
+"""`regard export`: write a model for ONNX Runtime, CTranslate2 or transformers, or a shortlist; `regard import`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from regard.runs import Run
 if TYPE_CHECKING:
     from regard.translate import Translator
     from regard.translate.shortlist import Shortlist
+
 
 HUGGINGFACE = "huggingface"
 
@@ -105,4 +106,19 @@ def _learn_shortlist_of_run(translator: Translator, run: Path, data: list[Path] 
     pairs_of_groups = (iterate_pairs(group, data_config.get("source"), data_config.get("target")) for group in groups)
     return learn_shortlist(
         translator, chain.from_iterable(islice(pairs, MAX_TRAINING_PAIRS // len(groups)) for pairs in pairs_of_groups)
+    )
+
+
+@describe_options
+def import_model(folder: Path, out: Path, source: str | None = None, target: str | None = None) -> None:
+    """Read a MarianMT model of Hugging Face, such as one of OPUS-MT, as a run: translate with it, or fine-tune it.
+
+    Example: regard import opus-mt-en-de --out runs/opus
+    """
+    from regard.runs.huggingface import import_run
+
+    import_run(folder, out, (source, target))
+    log_message(
+        f"{out} is a run: translate with it (regard translate {out}), or fine-tune it "
+        f"(regard train DATA --init-from {out} --out RUN)"
     )

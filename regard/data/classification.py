@@ -19,8 +19,14 @@ from regard.config import Count
 from regard.data.dataset import Indices, RaggedArray, SequenceBatch, TrainingDataset, hash_arrays, pad_rows
 from regard.data.ngrams import NUM_AFFIXES, NgramHasher
 from regard.data.readers.dispatch import find_format_suffix, open_rows
-from regard.data.readers.jsonl import iterate_json_lines
-from regard.data.readers.text import STANDARD_INPUT, format_path, iterate_lines, iterate_tsv_rows, number_lines
+from regard.data.readers.text import (
+    STANDARD_INPUT,
+    format_path,
+    iterate_json_lines,
+    iterate_lines,
+    iterate_tsv_rows,
+    number_lines,
+)
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, format_suggestion, short_repr
 from regard.special_tokens import PAD

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regard.data.readers.jsonl import detect_json_lines, iterate_json_lines
-from regard.data.readers.text import format_path, iterate_lines
+from regard.data.readers.text import detect_json_lines, format_path, iterate_json_lines, iterate_lines
 from regard.errors import UserError, short_repr
 from regard.tokenizers.tokenizer import check_unicode
 from regard.tokenizers.words import WordTokenizer

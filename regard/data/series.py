@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regard.data.readers.jsonl import detect_json_lines, iterate_json_lines
-from regard.data.readers.text import format_path, iterate_lines
+from regard.data.readers.text import detect_json_lines, format_path, iterate_json_lines, iterate_lines
 from regard.errors import UserError, short_repr
 
 _JSON_FORMAT = '{"inputs": [[…], …], "targets": [[…], …]}'

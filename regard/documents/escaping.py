@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Container
 from html.entities import html5
 
-from regard.tokenizers.urls import remove_urls, unescape_html
+from regard.tokenizers.markup import remove_urls, unescape_html
 
 ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][\w.-]{0,63});")
 ENTITY_SPLITTER = re.compile(f"({ENTITY.pattern})")

@@ -35,7 +35,7 @@ from regard.documents.escaping import (
 )
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText, find_new_direction, make_tag_node
 from regard.documents.xml_tree import CDATA_START, ELEMENT_NAMES, XML_TOKEN, check_xml
-from regard.tag_pairs import NO_TRANSLATE_ATTRIBUTE, VOID_ELEMENTS, TagHalf, match_tag_pairs
+from regard.tokenizers.markup import NO_TRANSLATE_ATTRIBUTE, VOID_ELEMENTS, TagHalf, match_tag_pairs
 
 # Every alternative matches up to its end or the end of the file, so that matching takes linear time.
 HTML_TOKEN = re.compile(

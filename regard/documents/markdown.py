@@ -15,7 +15,7 @@ from html.entities import html5
 from regard.documents.base import ParsedDocument, decode_utf8
 from regard.documents.escaping import ENTITY, escape_text
 from regard.documents.tagged_text import InlineNode, TaggedText, join_parts, make_tag_node
-from regard.tag_pairs import VOID_ELEMENTS, TagHalf, match_tag_pairs
+from regard.tokenizers.markup import VOID_ELEMENTS, TagHalf, match_tag_pairs
 
 # Inline markup: emphasis, links, code, HTML tags and escapes.
 

@@ -16,7 +16,7 @@ from regard.documents.base import DocumentError, DocumentLimits, ParsedDocument,
 from regard.documents.escaping import unescape_markup
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, RunStyle, make_tag_node
 from regard.documents.xml_tree import ELEMENT_NAMES, TEXT_NODE, XmlElement, iterate_attributes, parse_xml_paragraphs
-from regard.tag_pairs import TagHalf, match_tag_pairs
+from regard.tokenizers.markup import TagHalf, match_tag_pairs
 
 OOXML, ODF = ELEMENT_NAMES["ooxml"], ELEMENT_NAMES["odf"]
 TEXT_ELEMENTS = {"w:t": ' xml:space="preserve"', "a:t": ""}

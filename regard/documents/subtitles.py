@@ -13,7 +13,7 @@ from typing import NamedTuple
 from regard.documents.base import DocumentError, EncodedText, ParsedDocument, decode_utf8
 from regard.documents.escaping import escape_text, normalize_html_text, replace_line_breaks, unescape_markup
 from regard.documents.tagged_text import EscapeFunction, TaggedText, iterate_tagged_nodes, join_parts
-from regard.tokenizers.urls import remove_urls
+from regard.tokenizers.markup import remove_urls
 
 MUSIC_NOTES = "♩♪♫♬"
 VOICE_TAG = r"<v[.\s][^<>]*>"

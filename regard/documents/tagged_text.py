@@ -23,7 +23,7 @@ from regard.documents.escaping import (
     replace_line_breaks,
     unescape_markup,
 )
-from regard.tag_pairs import TagHalf, match_tag_pairs
+from regard.tokenizers.markup import TagHalf, match_tag_pairs
 
 PLACEHOLDER_TAG = re.compile(r"<(?P<close>/?)r(?P<number>[0-9]{1,6})(?P<alone>/?)>")
 WHITE_SPACE = re.compile(r"[ \t\r\n]+")

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from regard.data.readers.xliff import UNTRANSLATED_STATES
+from regard.data.readers.tmx_xliff import UNTRANSLATED_STATES
 from regard.documents.base import DocumentError, ParsedDocument
 from regard.documents.tagged_text import MAX_TAG_DEPTH, InlineNode, TaggedText
 from regard.documents.xml_tree import ELEMENT_NAMES, TEXT_NODE, XmlElement, iterate_attributes, parse_xml

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from sys import intern  # a document has few different tags, and many of each
 
-from regard.data.readers.xml_stream import SAFE_PARSER_OPTIONS, free_element
+from regard.data.readers.tmx_xliff import SAFE_PARSER_OPTIONS, free_element
 from regard.documents.base import XML_DECLARATION, DocumentError, EncodedText, ParsedDocument, decode_declared_encoding
 from regard.documents.escaping import escape_text
 from regard.documents.tagged_text import (

@@ -8,12 +8,12 @@ from regard.nn.attention import Attention, MultiHeadAttention
 from regard.nn.coverage import Coverage, LinguisticCoverage, NeuralCoverage
 from regard.nn.crf import LinearChainCRF
 from regard.nn.memory import Attended, Memory, masked_softmax, prefix_mask
-from regard.nn.ngrams import NgramLinear
 from regard.nn.pooling import (
     AttentionOverAttention,
     HierarchicalAttention,
     MaxPooling,
     MeanPooling,
+    NgramLinear,
     StructuredSelfAttention,
 )
 from regard.nn.positional_encoding import LearnedPositions, NoPositions, SinusoidalPositions, position_ids

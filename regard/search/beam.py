@@ -29,8 +29,7 @@ from torch import Tensor
 
 from regard.errors import make_nan_error
 from regard.fast.decoding.search_trace import MAX_TARGET_LENGTH, search_fast
-from regard.fast.decoding.shortlist import VocabularySubset, restrict_vocabulary
-from regard.fast.decoding.topk import topk
+from regard.fast.decoding.vocabulary import VocabularySubset, restrict_vocabulary, topk
 from regard.fast.eligibility import fast_paths_enabled
 from regard.models.hypothesis import Floats, Hypothesis, Scorer, SearchOptions
 from regard.search import constraints

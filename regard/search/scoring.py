@@ -1,7 +1,8 @@
-"""Forced decoding: score given targets and return the attention for each of their tokens."""
+"""Forced decoding, which scores given targets, and beam search that also returns the beam after each step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from regard.models.hypothesis import Hypothesis, LengthPenalty, Scorer
+from regard.models.hypothesis import Hypothesis, LengthPenalty, Scorer, SearchOptions
+from regard.search.beam import BeamSearch
 from regard.search.ensemble import Ensemble, SearchModel
 from regard.special_tokens import BOS, PAD
 
@@ -50,3 +52,28 @@ def score_targets(
         hypothesis = scorer.score(list(target), float(row_log_probs.sum()), row_weights)
         scored.append(ScoredTarget(hypothesis, row_log_probs.tolist(), is_top[row][: len(target)]))
     return scored
+
+
+class PartialHypothesis(NamedTuple):
+    """A hypothesis of the beam after a step; it has ended if its last token is EOS."""
+
+    tokens: list[int]
+    log_prob: float
+
+
+def search_with_trace(
+    model_or_models: SearchModel | Sequence[SearchModel], source: Tensor, lengths: Tensor, *, beam: int = 5
+) -> tuple[list[Hypothesis], list[list[PartialHypothesis]]]:
+    """Return the hypotheses of one source (1, S), best first, and the beam after each step, most probable first."""
+    searcher = BeamSearch(model_or_models, SearchOptions(beam=beam))
+    searcher.add(source, lengths)
+    (sentence,) = searcher.active
+    searcher.finish()
+    beams: list[list[PartialHypothesis]] = []
+    rows: list[list[int]] = [[] for _ in range(beam)]  # tokens of each row
+    for step in sentence.steps:
+        rows = [[*rows[parent], token] for parent, token in zip(step.parents, step.tokens, strict=True)]
+        hypotheses = [PartialHypothesis(*pair) for pair in zip(rows, step.log_probs, strict=True)]
+        used = [hypothesis for hypothesis in hypotheses if hypothesis.log_prob > -math.inf]
+        beams.append(sorted(used, key=lambda hypothesis: -hypothesis.log_prob))
+    return sentence.rank_hypotheses(), beams

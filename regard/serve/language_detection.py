@@ -11,7 +11,7 @@ from babel import Locale, UnknownLocaleError
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from regard.data.languages import normalize_language_code
-from regard.tokenizers.urls import remove_urls
+from regard.tokenizers.markup import remove_urls
 
 AUTO = "auto"
 INTERNAL_CODES = {

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from regard.config import Count, convert_value
 from regard.data.dataset import Indices, SequenceBatch, TrainingDataset, hash_arrays
-from regard.data.readers.jsonl import parse_json_line
-from regard.data.readers.text import Pair
+from regard.data.readers.text import Pair, parse_json_line
 from regard.data.series import MAX_MAGNITUDE, Series, Table, parse_series, read_series
 from regard.data.split import BaseDataSettings
 from regard.errors import UserError, short_repr

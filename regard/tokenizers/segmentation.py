@@ -22,8 +22,8 @@ import regex
 
 from regard.console import log_message
 from regard.special_tokens import SPECIAL_TOKENS, UNK
+from regard.tokenizers.markup import URL_OR_PLACEHOLDER
 from regard.tokenizers.tokenizer import Span, has_long_characters
-from regard.tokenizers.urls import URL_OR_PLACEHOLDER
 
 # Letters, marks and digits of scripts without spaces between words (Hangul has spaces), and wide punctuation.
 UNSPACED_CHARACTERS = (

@@ -135,11 +135,11 @@ def _build_trainer(prepared: PreparedRun, distributed: DistributedContext) -> Tr
         seed_generators(settings.seed, device)
         model = accelerate(build(config.recipe, *prepared.vocabulary_sizes))
     if prepared.dataset.read_all_texts is not None and not (settings.init_from or run.list_steps()):
-        from regard.data.readers.word_vectors import init_embeddings_from_texts_
+        from regard.data.word_vectors import init_embeddings_from_texts_
 
         init_embeddings_from_texts_(model, prepared.dataset.read_all_texts(), settings.seed)
     if config.recipe["text"].get("vectors"):
-        from regard.data.readers.word_vectors import use_word_vectors_
+        from regard.data.word_vectors import use_word_vectors_
 
         is_new = not (settings.init_from or run.list_steps())
         use_word_vectors_(model, prepared.tokenizer, config.recipe["text"], is_new)

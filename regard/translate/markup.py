@@ -13,9 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regard.tag_pairs import NO_TRANSLATE_ATTRIBUTE, VOID_ELEMENTS, TagHalf, match_tag_pairs
+from regard.tokenizers.markup import (
+    NO_TRANSLATE_ATTRIBUTE,
+    URL_OR_PLACEHOLDER,
+    VOID_ELEMENTS,
+    TagHalf,
+    match_tag_pairs,
+    unescape_html,
+)
 from regard.tokenizers.segmentation import has_unspaced_script, needs_space
-from regard.tokenizers.urls import URL_OR_PLACEHOLDER, unescape_html
 
 ATTRIBUTES = r"""(?:\s+[\w:.@-]+\s*=\s*(?:"[^"]*"|'[^']*'|[^\s"'<>]+))*\s*"""
 TAG = re.compile(rf"<(?P<close>/?)(?P<name>[A-Za-z][\w.:-]*){ATTRIBUTES}(?P<alone>/?)>")

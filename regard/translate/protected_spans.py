@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from regard.tokenizers.markup import URL_OR_PLACEHOLDER
 from regard.tokenizers.segmentation import find_word_spans, split_words
-from regard.tokenizers.urls import URL_OR_PLACEHOLDER
 from regard.translate import markup, tag_projection
 from regard.translate.translation import (
     LINE_BREAK,

@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import Literal
 
 from regard.data.readers.text import Link
+from regard.tokenizers.markup import URL_OR_PLACEHOLDER
 from regard.tokenizers.segmentation import find_word_spans, has_unspaced_script, split_words
-from regard.tokenizers.urls import URL_OR_PLACEHOLDER
 from regard.translate import markup
 from regard.translate.markup import InlineMarkup, ParsedMarkup, TagNode
 

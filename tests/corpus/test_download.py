@@ -23,8 +23,15 @@ from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.corpus.download import MAX_ATTEMPTS, download_file, unpack_members
-from regard.corpus.experiment_data import UNAVAILABLE_FOLDERS, list_experiment_corpora
-from regard.corpus.public_corpora import PUBLIC_CORPORA, PublicCorpus, drop_tag_lines, extract_segments, find_test_set
+from regard.corpus.public_corpora import (
+    PUBLIC_CORPORA,
+    UNAVAILABLE_FOLDERS,
+    PublicCorpus,
+    drop_tag_lines,
+    extract_segments,
+    find_test_set,
+    list_experiment_corpora,
+)
 from regard.data.readers.dispatch import find_format_suffix, parse_languages_from_name
 from regard.errors import UserError
 from regard.reproduce.corpora import find_data_file, prepare_corpus
@@ -458,7 +465,7 @@ def test_get_all_experiments_writes_what_the_full_scale_reads(
     experiment_site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("regard.corpus.experiment_data.EUROPARL_LINES", 1)
+    monkeypatch.setattr("regard.corpus.public_corpora.EUROPARL_LINES", 1)
     arguments = ["data", "get", "--all-experiments", "--from", experiment_site, "--out", "data"]
     refused = CliRunner().invoke(app, arguments)
     assert "no checksum is known for" in str(refused.exception)

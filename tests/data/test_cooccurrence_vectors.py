@@ -6,8 +6,8 @@ import random
 
 import torch
 
-from regard.data.cooccurrence_vectors import learn_word_vectors
 from regard.data.dataset import RaggedArray
+from regard.data.word_vectors import learn_word_vectors
 from regard.special_tokens import SPECIAL_TOKENS, UNK
 
 DOG, CAT, RED, BLUE, THE, RUNS, UNSEEN = range(len(SPECIAL_TOKENS), len(SPECIAL_TOKENS) + 7)

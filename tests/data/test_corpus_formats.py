@@ -52,10 +52,10 @@ from regard.data.readers.dispatch import (
     open_rows,
     read_all_pairs,
 )
-from regard.data.readers.jsonl import iterate_json_lines
 from regard.data.readers.text import (
     Pair,
     collapse_whitespace,
+    iterate_json_lines,
     iterate_lines,
     iterate_tsv_rows,
     number_lines,

@@ -323,7 +323,7 @@ def test_other_version_of_code_or_library_is_prepared_again(
     assert len(built) == 2
 
 
-@pytest.mark.parametrize("name", ["data/readers/tmx.py", "data/iso_639.txt", "tokenizers/words.py"])
+@pytest.mark.parametrize("name", ["data/readers/tmx_xliff.py", "data/iso_639.txt", "tokenizers/words.py"])
 def test_cache_depends_on_the_source_of_readers_and_tokenizers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

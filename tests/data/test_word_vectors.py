@@ -12,7 +12,7 @@ import pytest
 import torch
 from support.training import newest_weights, train_tiny
 
-from regard.data.readers.word_vectors import read_word_vectors
+from regard.data.word_vectors import read_word_vectors
 from regard.errors import UserError
 from regard.runs import Run
 from regard.training import train

@@ -23,10 +23,8 @@ from support.training import copy_run, corpus_files
 
 from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
-from regard.export.onnx.decoder_states import ENCODER, STEP
-from regard.export.onnx.engine import OnnxModel
-from regard.export.onnx.export import export
-from regard.export.onnx.graph_passes import fold
+from regard.export.onnx import export, fold
+from regard.export.onnx_engine import ENCODER, STEP, OnnxModel
 from regard.models import build
 from regard.runs import Run
 from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, search, search_restricted

@@ -16,7 +16,7 @@ from support.fast_models import TARGET_WORDS, add_hook, make_random_transformer
 from support.search import SEARCH_OPTIONS, Hypotheses, assert_same_hypotheses, make_sources
 from torch import Tensor, nn
 
-from regard.export.onnx.decoder_states import HeadMajorDecoder
+from regard.export.onnx_engine import HeadMajorDecoder
 from regard.fast import accelerate
 from regard.fast.decoding.kv_cache import MAX_SHARED_BEAM, MIN_FREE_POSITIONS, KVCachedDecoder, make_cached_decoder
 from regard.models import Seq2Seq, build

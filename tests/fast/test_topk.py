@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.fast.decoding.topk import topk
+from regard.fast.decoding.vocabulary import topk
 
 
 @given(st.integers(1, 4), st.integers(1, 3000), st.integers(1, 12), st.integers(0, 2**31), st.booleans())

@@ -23,7 +23,7 @@ from regard.models.hypothesis import Scorer
 from regard.search import BeamSearch, Hypothesis, SearchOptions, sample, score_targets, search
 from regard.search.beam import TopKSelector
 from regard.search.constraints import Phrase, PhraseProgress, min_length_with_phrases
-from regard.search.trace import search_with_trace
+from regard.search.scoring import search_with_trace
 from regard.special_tokens import BOS, EOS, PAD
 
 NAMES = ["bahdanau2015", "luong2015-global", "vaswani2017-base"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.fast.decoding.shortlist import restrict_vocabulary
+from regard.fast.decoding.vocabulary import restrict_vocabulary
 from regard.models import Seq2Seq, build
 from regard.models.base import Decoder
 from regard.search import search, search_restricted

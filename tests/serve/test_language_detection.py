@@ -18,7 +18,7 @@ from regard.serve.http.errors import HTTPError
 from regard.serve.language_detection import URL_SEARCH_SIZE, Detection, LanguageDetector, has_letters
 from regard.serve.service import Service
 from regard.serve.settings import Settings
-from regard.tokenizers.urls import remove_urls
+from regard.tokenizers.markup import remove_urls
 
 ENGLISH = "The old house is in the garden, and the young man sees it."
 GERMAN = "Das alte Haus steht im Garten, und der junge Mann sieht es."

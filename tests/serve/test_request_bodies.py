@@ -25,7 +25,7 @@ from regard.serve.http.errors import HTTPError
 from regard.serve.http.schemas import encode_json
 from regard.serve.routes import models
 from regard.serve.settings import Settings
-from regard.tokenizers.urls import remove_urls
+from regard.tokenizers.markup import remove_urls
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
 JSON = {"Content-Type": "application/json"}

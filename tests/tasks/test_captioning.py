@@ -30,18 +30,18 @@ from regard.plot.attention_overlay import AttentionOverlay, plot_attention_overl
 from regard.report.html import format_overlay
 from regard.runs import Run
 from regard.special_tokens import BOS, EOS
-from regard.synthetic.captioning import (
+from regard.synthetic.corpora import (
     BACKGROUND_GREY,
     CELL_PIXELS,
     COLOURS,
+    CORPUS_WORDS,
     GRID_SIDE,
     SceneObject,
     is_scene_held_out,
     make_scene,
     write_captioning_corpus,
 )
-from regard.synthetic.captioning import make_caption_line as caption_of
-from regard.synthetic.corpora import CORPUS_WORDS
+from regard.synthetic.corpora import make_caption_line as caption_of
 from regard.tasks import TASKS
 from regard.tasks.captioning import image_files
 from regard.tasks.captioning.dataset import (

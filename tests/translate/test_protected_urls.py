@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.documents import translate_document
-from regard.tokenizers.urls import URL_OR_PLACEHOLDER, remove_urls
+from regard.tokenizers.markup import URL_OR_PLACEHOLDER, remove_urls
 from regard.translate import markup
 from regard.translate.protected_spans import protect_markup, protect_urls
 from regard.translate.translation import Alignment, Translation

@@ -85,8 +85,8 @@ def make_decoding_run(model: Any, work: Workload, with_shortlist: bool) -> Run:
 
 def open_onnx_model(model: Seq2Seq, precision: str) -> Any:
     """Export the model to ONNX and load it in onnxruntime."""
-    from regard.export.onnx.engine import OnnxModel
-    from regard.export.onnx.export import export
+    from regard.export.onnx import export
+    from regard.export.onnx_engine import OnnxModel
 
     with tempfile.TemporaryDirectory() as folder:
         export(model, Path(folder), precision == INT8)

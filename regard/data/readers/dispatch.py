@@ -15,7 +15,7 @@ from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 from regard.console import log_message
 from regard.data.languages import LanguageRequest
-from regard.data.readers import jsonl, parquet, po, tmx, xliff
+from regard.data.readers import parquet, po, tmx_xliff
 from regard.data.readers.text import (
     DECOMPRESSORS,
     STANDARD_INPUT,
@@ -29,6 +29,7 @@ from regard.data.readers.text import (
     open_decompressed,
     parse_tsv_lines,
     peek_bytes,
+    read_jsonl,
     read_tsv,
     read_two_text_files,
 )
@@ -37,11 +38,11 @@ from regard.paths import compute_sha256
 
 _READERS: dict[str, Callable[[Path, LanguageRequest], Iterator[Pair]]] = {
     ".tsv": read_tsv,
-    ".jsonl": jsonl.read_jsonl,
+    ".jsonl": read_jsonl,
     ".parquet": parquet.read_parquet,
-    ".tmx": tmx.read_tmx,
-    ".xliff": xliff.read_xliff,
-    ".xlf": xliff.read_xliff,
+    ".tmx": tmx_xliff.read_tmx,
+    ".xliff": tmx_xliff.read_xliff,
+    ".xlf": tmx_xliff.read_xliff,
     ".po": po.read_po,
 }
 _ROW_FORMATS = (".jsonl", ".tsv")

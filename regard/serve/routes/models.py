@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.runs import Run
-from regard.search.trace import PartialHypothesis, search_with_trace
+from regard.search.scoring import PartialHypothesis, search_with_trace
 from regard.serve.engine.background import BoundedThreadPool
 from regard.serve.engine.models import PredictionModel, TranslationModel, summarize_served_run
 from regard.serve.http import schemas

@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.data.readers.dispatch import open_rows
-from regard.data.readers.jsonl import parse_json_line
-from regard.data.readers.text import format_path, is_pipe, number_lines
+from regard.data.readers.text import format_path, is_pipe, number_lines, parse_json_line
 from regard.errors import UserError, short_repr, to_single_line
 from regard.tokenizers.tokenizer import check_unicode
 

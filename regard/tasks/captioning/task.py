@@ -24,7 +24,7 @@ from regard.plot.attention_overlay import AttentionOverlay, WeightedWords
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.search import Hypothesis, search
-from regard.synthetic.captioning import write_captioning_corpus
+from regard.synthetic.corpora import write_captioning_corpus
 from regard.tasks.base import (
     SAMPLES,
     DevExample,

@@ -134,7 +134,7 @@ def _load_onnx_model(loaded: LoadedRun, folder: Path) -> SearchModel:
     """Load an export with ONNX Runtime."""
     exports.check_on_cpu(loaded, ONNX)
     exports.check_installed("onnxruntime")
-    from regard.export.onnx.engine import OnnxModel
+    from regard.export.onnx_engine import OnnxModel
 
     try:
         return OnnxModel(loaded.model, folder)

@@ -165,7 +165,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def export_onnx(loaded: LoadedRun, precision: str, out: Path | None = None, reuse: bool = False) -> Path:
     """Export a model to ONNX; with `reuse`, keep an export that another process has written meanwhile."""
     check_installed("onnx", "onnxscript", "onnxruntime")
-    from regard.export.onnx.export import export
+    from regard.export.onnx import export
 
     folder = out or loaded.get_export_folder(ONNX, precision)
     return write_export(loaded, folder, lambda to: export(loaded.model, to, precision == INT8), reuse)

@@ -1,1 +1,0 @@
-"""ONNX export, and decoding with onnxruntime."""
