@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.console import is_rank0, log_message
-from regard.corpus.filters import FilterPipeline, find_main_scripts, make_default_filters, peek_pairs
+from regard.corpus.filters import FilterPipeline, find_main_scripts, hash_text, make_default_filters, peek_pairs
 from regard.data.dataset import Indices, ParallelDataset, RaggedArray
 from regard.data.languages import are_different_languages, is_language_code, normalize_language_code
 from regard.data.loader import map_batches, map_batches_in_order
@@ -144,27 +144,41 @@ def _make_head_writer(run: Run, dev: Sequence[Pair], tokenizers: Tokenizers) -> 
     return write_best_head if aligned else None
 
 
-_MAX_CHECKED_PAIRS = 100_000  # of each corpus, some seconds
+_MAX_READ_PAIRS = 100_000  # of each corpus
+_MAX_CHECKED_PAIRS = 10_000  # about so many of those read, which takes less than a second
 
 
 def _log_noise(data: DataSettings) -> None:
-    """Log what is left out of each corpus when it is read, and what `regard data clean` would remove."""
+    """Log what is left out of each corpus when it is read, and what `regard data clean` would remove.
+
+    Of a large corpus this is estimated by a sample, which the hashes of the pairs decide: all copies of a pair are in
+    it or none, so duplicates are as frequent in it as in all pairs.
+    """
     for corpus in list_corpora(data):
         request = make_language_request(corpus.paths, *data.languages)
         first, pairs = peek_pairs(iterate_pairs(corpus.paths, request=request))
         pipeline = FilterPipeline(make_default_filters(find_main_scripts(first)))
-        num_removed = sum(not pipeline.accepts(pair) for pair in islice(pairs, _MAX_CHECKED_PAIRS))
+        read = list(islice(pairs, _MAX_READ_PAIRS))
+        interval = -(-len(read) // _MAX_CHECKED_PAIRS)
+        checked = read if interval < 2 else [pair for pair in read if hash_text(*pair) % interval == 0]
+        num_removed = sum(not pipeline.accepts(pair) for pair in checked)
         names = " ".join(map(str, corpus.paths))
-        is_part = pipeline.num_read == _MAX_CHECKED_PAIRS
-        number = f"{'the first ' if is_part else ''}{pipeline.num_read:,} pairs"
+        is_part = len(read) == _MAX_READ_PAIRS
+        number = f"{'the first ' if is_part else ''}{len(read):,} pairs"
         if request.num_incomplete:
             at_least = "at least " if is_part else ""
             log_message(
                 f"{names}: left out, because they lack one of the languages: {at_least}{request.num_incomplete:,}"
             )
         if num_removed:
-            reasons = ", ".join(f"{count:,} {rule}" for rule, count in pipeline.num_rejected.items() if count)
-            log_message(f"{names}: regard data clean would remove {num_removed:,} of {number} ({reasons})")
+            reasons = {rule: count for rule, count in pipeline.num_rejected.items() if count}
+            if len(checked) == len(read):
+                removed, listed = f"{num_removed:,}", [f"{count:,} {rule}" for rule, count in reasons.items()]
+            else:
+                percent = 100 / len(checked)
+                removed, number = f"about {percent * num_removed:.1f} %", f"{number}, by a sample of {len(checked):,}"
+                listed = [f"{percent * count:.1f} % {rule}" for rule, count in reasons.items()]
+            log_message(f"{names}: regard data clean would remove {removed} of {number} ({', '.join(listed)})")
 
 
 def _describe_translation_data(

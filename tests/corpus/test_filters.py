@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 import pickle
+import re
 import statistics
 import subprocess
 import sys
@@ -442,6 +443,29 @@ def test_training_states_its_direction_and_what_clean_would_remove(
     assert "en-vi.tsv: regard data clean would remove 2 of 43 pairs (1 copied, 1 duplicate)\n" in printed
 
 
+def test_training_checks_a_sample_of_a_large_corpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = [f"the dog {number}\tcon chó {number}" for number in range(600)]
+    copied = [f"the cat {number}\tthe cat {number}" for number in range(100)]
+    (tmp_path / "en-vi.tsv").write_text("\n".join(good + copied + good[:300]), encoding="utf-8")
+    monkeypatch.setattr(translation, "_MAX_CHECKED_PAIRS", 500)
+    messages = []
+    for _ in range(2):
+        translation._log_noise(DataSettings(train=(str(tmp_path / "en-vi.tsv"),)))
+        messages.append(capsys.readouterr().err)
+    assert messages[0] == messages[1]
+    found = re.search(
+        r"remove about (\S+) % of 1,000 pairs, by a sample of (\d+) \((\S+) % copied, (\S+) % dup", messages[0]
+    )
+    assert found is not None
+    removed, number, copied_part, repeated_part = map(float, found.groups())
+    assert 400 < number < 600
+    assert abs(removed - 40) < 5
+    assert abs(copied_part - 10) < 4
+    assert abs(repeated_part - 30) < 5
+
+
 def test_units_without_a_language_are_counted_as_far_as_training_has_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -449,7 +473,7 @@ def test_units_without_a_language_are_counted_as_far_as_training_has_checked(
     units = f"<tu>{sides[1]}</tu>" + f"<tu>{''.join(sides)}</tu>" * 1200 + f"<tu>{sides[0]}</tu>"
     (tmp_path / "x.tmx").write_text(f'<tmx version="1.4"><header srclang="vi"/><body>{units}</body></tmx>', "utf-8")
     for limit, number in ((1100, "at least 2"), (2000, "2")):
-        monkeypatch.setattr(translation, "_MAX_CHECKED_PAIRS", limit)
+        monkeypatch.setattr(translation, "_MAX_READ_PAIRS", limit)
         translation._log_noise(DataSettings(train=(str(tmp_path / "x.tmx"),)))
         assert f"lack one of the languages: {number}\n" in capsys.readouterr().err
 
