@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -283,7 +284,9 @@ def test_run_translates_with_its_onnx_graphs(exported_run: Run, corpus: Path, re
     )  # plots and scores use the model itself
 
 
-def test_onnx_graphs_use_the_shortlist_of_the_run(exported_run: Run, corpus: Path, tmp_path: Path) -> None:
+def test_onnx_graphs_use_the_shortlist_of_the_run(
+    exported_run: Run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     run, texts = tmp_path / "run", corpus_files(corpus, "test")[0].read_text(encoding="utf-8").splitlines()[:8]
     copy_run(exported_run, run)
     exports.export_shortlist(open_run(run), learn_shortlist(load(run), read_all_pairs(corpus_files(corpus, "dev"))))
@@ -298,6 +301,12 @@ def test_onnx_graphs_use_the_shortlist_of_the_run(exported_run: Run, corpus: Pat
         assert [one.tokens for one in found] == [one.tokens for one in expected]
         assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
     assert isinstance(load(run, engine="auto", shortlist=True).backend.models[0], OnnxModel)  # in int8
+    monkeypatch.setattr(exports, "find_spec", lambda name: None if name == "onnxscript" else find_spec(name))
+    assert isinstance(load(run, engine="onnx", precision="fp32").backend.models[0], OnnxModel)
+    with pytest.raises(UserError, match=r"onnxscript is not installed: pip install 'regard\[export\]'"):
+        load(run, engine="onnx", precision="fp32", shortlist=True)
+    assert not isinstance(load(run, engine="auto", shortlist=True).backend.models[0], OnnxModel)
+    assert "is not used: onnxscript is not installed (pip install 'regard[export]')" in capfd.readouterr().err
 
 
 def test_int8_without_an_export_refers_to_export(fluent_run: Run, regard: Command, tmp_path: Path) -> None:

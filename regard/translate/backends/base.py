@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,7 +56,7 @@ def choose_backend(
         reason = "CTranslate2, as requested" if engine == CTRANSLATE2 else _log_choice(f"decoding with {export}")
         return CTranslate2Backend([first.model], device, reason, ctranslate2=load_ctranslate2_model(export))
     allowed = exports.load_shortlist(runs) if shortlist else None
-    chosen = [_choose_model(engine, precision, run) for run in runs]
+    chosen = [_choose_model(engine, precision, run, allowed is not None) for run in runs]
     reasons = dict.fromkeys(reason for _, reason in chosen)
     return TorchBackend([model for model, _ in chosen], device, "; ".join(reasons), allowed)
 
@@ -81,7 +81,7 @@ def _may_have_export(run: LoadedRun) -> bool:
     return (run.run.folder / "engines").exists() and run.device == "cpu" and fast_paths_enabled()
 
 
-def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
+def _choose_model(engine: str, precision: str | None, run: LoadedRun, has_shortlist: bool) -> tuple[SearchModel, str]:
     """Return the model that decodes, which has the interface of `Seq2Seq`, and the reason."""
     if engine == TORCH and precision == INT8:
         exports.check_on_cpu(run, f"{TORCH} in {INT8}")
@@ -91,18 +91,18 @@ def _choose_model(engine: str, precision: str | None, run: LoadedRun) -> tuple[S
         return int8.quantize_model(run.model), "int8 kernels, as requested"
     if engine == ONNX:
         export = run.find_export(ONNX, precision) or exports.export_onnx(run, precision or FP32, reuse=True)
-        return _load_onnx_model(run, export), "ONNX Runtime, as requested"
+        return _load_onnx_model(run, export, has_shortlist), "ONNX Runtime, as requested"
     if engine != AUTO:
         return run.model, "PyTorch, as requested"
     if precision is None and not _may_have_export(run):
         return run.model, f"PyTorch: {run.run.folder} has no export that can be used here"
     if run.device == "cpu" and fast_paths_enabled():
-        return _choose_fastest(precision, run)
+        return _choose_fastest(precision, run, has_shortlist)
     reason = f"decoding in {FP32}: " + ("REGARD_FAST is 0" if run.device == "cpu" else f"{INT8} is for the CPU")
     return run.model, _log_choice(reason) if precision == INT8 else "PyTorch: exports are for the CPU"
 
 
-def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel, str]:
+def _choose_fastest(precision: str | None, run: LoadedRun, has_shortlist: bool) -> tuple[SearchModel, str]:
     """Return the int8 kernels if int8 is requested and they run, else a usable ONNX export, else PyTorch."""
     folder, unsupported = run.run.folder, int8.find_int8_obstacle(run.model) if precision == INT8 else ""
     if unsupported is None:
@@ -118,11 +118,11 @@ def _choose_fastest(precision: str | None, run: LoadedRun) -> tuple[SearchModel,
         for old in filter(Path.exists, (run.get_export_folder(ONNX, other) for other in (FP32, INT8))):
             log_message(f"{old} is not used: it is outdated or damaged; export it again")
         return run.model, f"PyTorch: {folder} has no export that can be used"
-    if not exports.is_installed("onnxruntime"):
-        why = f"{export} is not used: onnxruntime is not installed (pip install 'regard[export]')"
+    if missing := next(filterfalse(exports.is_installed, _list_onnx_packages(has_shortlist)), None):
+        why = f"{export} is not used: {missing} is not installed (pip install 'regard[export]')"
         return run.model, _log_choice(why)
     _log_choice(f"decoding with {export}")
-    return _load_onnx_model(run, export), f"decoding with {export}"
+    return _load_onnx_model(run, export, has_shortlist), f"decoding with {export}"
 
 
 def _log_choice(reason: str) -> str:
@@ -130,10 +130,15 @@ def _log_choice(reason: str) -> str:
     return reason
 
 
-def _load_onnx_model(loaded: LoadedRun, folder: Path) -> SearchModel:
+def _list_onnx_packages(has_shortlist: bool) -> list[str]:
+    """Return the packages that decode with an ONNX export; a shortlist changes its graph."""
+    return ["onnxruntime", *(["onnx", "onnxscript"] if has_shortlist else [])]
+
+
+def _load_onnx_model(loaded: LoadedRun, folder: Path, has_shortlist: bool) -> SearchModel:
     """Load an export with ONNX Runtime."""
     exports.check_on_cpu(loaded, ONNX)
-    exports.check_installed("onnxruntime")
+    exports.check_installed(*_list_onnx_packages(has_shortlist))
     from regard.export.onnx_engine import OnnxModel
 
     try:
