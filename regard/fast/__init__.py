@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TypeVar
 
 import torch
@@ -19,7 +18,7 @@ from regard.fast.training.rnn_layer import run_layer
 from regard.models.bahdanau2015 import BahdanauDecoder
 from regard.models.base import Acceleration, Seq2Seq
 from regard.models.luong2015 import LuongDecoder
-from regard.models.rnn_common import DecoderUnroller, unroll_decoder
+from regard.models.rnn_common import DecoderUnroller
 from regard.models.vaswani2017 import TransformerDecoder
 from regard.models.xu2015 import XuDecoder
 from regard.models.xu2015_hard import HardAttentionDecoder
@@ -29,9 +28,9 @@ M = TypeVar("M", bound=nn.Module)
 # Exact types: a subclass may compute something else in a step.
 DECODER_LOOPS: dict[type[nn.Module], DecoderUnroller] = {
     LuongDecoder: run_luong_loop,
-    BahdanauDecoder: partial(run_loop, unroll_decoder),
-    XuDecoder: partial(run_loop, unroll_decoder),
-    HardAttentionDecoder: partial(run_loop, unroll_decoder),
+    BahdanauDecoder: run_loop,
+    XuDecoder: run_loop,
+    HardAttentionDecoder: run_loop,
 }
 
 

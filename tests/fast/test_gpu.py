@@ -692,8 +692,8 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(
     randomize(model, 0.3)
     captured, feeds = GraphedFunctionCache(min_calls=1), name == "luong2015-global"
     plain: Any = model.decoder.unroll
-    step_by_step = partial(run_graphed, plain, drops_input=feeds, graph_cache=None)
-    by_graph = partial(run_graphed, plain, drops_input=feeds, graph_cache=captured)
+    step_by_step = partial(run_graphed, drops_input=feeds, graph_cache=None)
+    by_graph = partial(run_graphed, drops_input=feeds, graph_cache=captured)
     for seed, shape in enumerate([(17, 9, 11), (5, 7, 9), (18, 9, 11), (17, 9, 11)]):
         expected = run_decoder(step_by_step, model, *shape, bf16=bf16, seed=seed)
         found = run_decoder(by_graph, model, *shape, bf16=bf16, seed=seed)

@@ -26,12 +26,6 @@ from regard.fast.training.graphed_loop import (
 )
 from regard.models import build, luong2015, rnn_common
 
-REFERENCE_LOOPS: dict[str, Any] = {
-    "luong2015-global": rnn_common.unroll_decoder,
-    "bahdanau2015": rnn_common.unroll_decoder,
-    "xu2015-soft": rnn_common.unroll_decoder,
-    "xu2015-hard": rnn_common.unroll_decoder,
-}
 CONCAT_GRU: tuple[str, dict[str, Any]] = ("luong2015-global", {"score": "concat", "cell": "gru", "layers": 2})
 MODELS: list[tuple[str, dict[str, Any]]] = [  # one of each family
     ("bahdanau2015", {}),
@@ -80,9 +74,9 @@ def test_captured_loop_has_the_outputs_and_gradients_of_the_loop(name: str, opti
         GraphedFunctionCache(min_calls=1, graph_type=EagerGraph),
         name == "luong2015-global",
     )
-    run = partial(run_graphed, REFERENCE_LOOPS[name], drops_input=feeds, graph_cache=captured)
+    run = partial(run_graphed, drops_input=feeds, graph_cache=captured)
     model.train(name != "xu2015-hard")  # hard attention samples in training mode
-    expected = run_decoder(model, REFERENCE_LOOPS[name])
+    expected = run_decoder(model, rnn_common.unroll_decoder)
     for _ in range(2):
         assert_all_close(run_decoder(model, run), expected)
     (graph,) = captured.graphs.values()
@@ -93,7 +87,6 @@ def test_captured_loop_follows_a_changed_window() -> None:
     model = make_model("bahdanau2015", alignment="local-p", window=2)
     run = partial(
         run_graphed,
-        rnn_common.unroll_decoder,
         drops_input=False,
         graph_cache=GraphedFunctionCache(min_calls=1, graph_type=EagerGraph),
     )
@@ -135,21 +128,18 @@ def test_captured_loop_applies_dropout_where_the_loop_does(
         if below:
             decoder.dropout = PredrawnDropout((mask, 1 / 0.6) for mask in scaled[below[0]])
         decoder.recurrent.dropout = PredrawnDropout((scaled[link][t], 1 / 0.6) for t in range(STEPS) for link in above)
-        found = REFERENCE_LOOPS[name](decoder, state, words)
+        found = rnn_common.unroll_decoder(decoder, state, words)
         decoder.dropout, decoder.recurrent.dropout = before
         return found
 
     expected = run_decoder(model, run_reference)
     monkeypatch.setattr(graphed_loop, "draw_dropout_mask", lambda words, link: masks[link])
-    assert_all_close(
-        run_decoder(model, partial(run_graphed, REFERENCE_LOOPS[name], drops_input=feeds, graph_cache=None)), expected
-    )
+    assert_all_close(run_decoder(model, partial(run_graphed, drops_input=feeds, graph_cache=None)), expected)
     assert_all_close(
         run_decoder(
             model,
             partial(
                 run_graphed,
-                REFERENCE_LOOPS[name],
                 drops_input=feeds,
                 graph_cache=GraphedFunctionCache(1, graph_type=EagerGraph),
             ),
@@ -181,9 +171,7 @@ def test_hard_attention_samples_by_given_random_numbers(estimator: str, monkeypa
     monkeypatch.setattr(graphed_loop, "draw_uniforms", lambda words: uniform)
     for captured in (None, GraphedFunctionCache(1, graph_type=EagerGraph)):
         assert_all_close(
-            run_decoder(
-                model, partial(run_graphed, rnn_common.unroll_decoder, drops_input=False, graph_cache=captured)
-            ),
+            run_decoder(model, partial(run_graphed, drops_input=False, graph_cache=captured)),
             expected,
         )
     assert "sample_or_argmax" not in vars(model.decoder.attention.alignment)
@@ -208,7 +196,6 @@ def test_random_numbers_are_the_same_with_and_without_gradients() -> None:
             state = model.decoder.start(encoded)
             found.append(
                 run_graphed(
-                    rnn_common.unroll_decoder,
                     model.decoder,
                     state,
                     words,
@@ -241,10 +228,10 @@ def test_models_capture_their_loop_unless_regard_fast_is_0(monkeypatch: pytest.M
         return accelerate(build(name, 20, 20, size=8)).decoder.unroll
 
     for name in ("bahdanau2015", "xu2015-soft", "xu2015-hard"):
-        assert (chosen_loop(name).func, chosen_loop(name).args) == (run_loop, (REFERENCE_LOOPS[name],))
+        assert chosen_loop(name) is run_loop
     monkeypatch.setenv("REGARD_FAST", "0")
-    for name, reference in REFERENCE_LOOPS.items():
-        assert chosen_loop(name) is reference
+    for name in ("luong2015-global", "bahdanau2015", "xu2015-soft", "xu2015-hard"):
+        assert chosen_loop(name) is rnn_common.unroll_decoder
 
 
 def test_subclassed_decoder_keeps_its_own_steps() -> None:

@@ -7,7 +7,7 @@ by these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.fast.cuda_graphs.cache import GraphedFunctionCache, ShapeSpec, get_graph_cache, swap_parameters
 from regard.fast.eligibility import constants_key, dropout_rate, has_hooks_or_overrides
 from regard.models.decoder_state import distinct_tensors, replace_distinct_tensors
+from regard.models.rnn_common import unroll_decoder
 from regard.nn import (
     Attended,
     Concat,
@@ -33,7 +34,6 @@ from regard.nn import (
     LSTMCell,
 )
 
-DecoderLoop = Callable[[Any, Any, Tensor], tuple[Tensor, Attended]]
 CELLS, SCORES = (ElmanCell, LSTMCell, GRUCell), (Dot, General, Concat, Location)
 ATTENDED_DIMS = {"context": "BT-", "weights": "BTS"}  # dimensions of the fields of `Attended`
 WINDOWED_DIMS = {"context": "BT-", "weights": "BT-", "positions": "BT-"}
@@ -60,18 +60,16 @@ class DropoutSite(NamedTuple):
         return 1 / (1 - self.rate) if self.rate < 1 else 0.0
 
 
-def run_loop(
-    loop_fn: DecoderLoop, decoder: Any, state: Any, words: Tensor, drops_input: bool = False
-) -> tuple[Tensor, Attended]:
-    """Run a decoder loop over words (B, T, ·), by CUDA graphs if it trains on a GPU and is capturable.
+def run_loop(decoder: Any, state: Any, words: Tensor, drops_input: bool = False) -> tuple[Tensor, Attended]:
+    """Run the reference loop of a decoder over words (B, T, ·), by CUDA graphs if it trains on a GPU and is capturable.
 
     `drops_input`: each step calls the decoder's own dropout on the input of the first layer. Without gradients a
     decoder in training takes the same path, so that it draws the same random numbers.
     """
     has_randomness = torch.is_grad_enabled() or decoder.training
     if words.is_cuda and words.shape[1] and has_randomness and is_capturable(decoder, state, words):
-        return run_graphed(loop_fn, decoder, state, words, drops_input, get_graph_cache(decoder))
-    return loop_fn(decoder, state, words)
+        return run_graphed(decoder, state, words, drops_input, get_graph_cache(decoder))
+    return unroll_decoder(decoder, state, words)
 
 
 def is_capturable(decoder: Any, state: Any, words: Tensor) -> bool:
@@ -92,25 +90,20 @@ def is_capturable(decoder: Any, state: Any, words: Tensor) -> bool:
 
 
 def run_graphed(
-    loop_fn: DecoderLoop,
-    decoder: Any,
-    state: Any,
-    words: Tensor,
-    drops_input: bool,
-    graph_cache: GraphedFunctionCache | None,
+    decoder: Any, state: Any, words: Tensor, drops_input: bool, graph_cache: GraphedFunctionCache | None
 ) -> tuple[Tensor, Attended]:
     """Run the loop with weights, state and dropout masks as tensors."""
     weights = {name: weight for name, weight in decoder.named_parameters() if name.split(".")[0] in LOOP_MODULES}
     state_tensors, sites = distinct_tensors(state), find_dropout_sites(decoder, drops_input)
     masks, alignment = [draw_dropout_mask(words, site) for site in sites], decoder.attention.alignment
     uniforms = [draw_uniforms(words)] if _samples_positions(alignment) else []
-    run = partial(_call_loop, loop_fn, decoder, state, tuple(weights), tuple(sites))
+    run = partial(_call_loop, decoder, state, tuple(weights), tuple(sites))
     tensors = [words, *state_tensors.values(), *weights.values(), *masks, *uniforms]
     state_dims = map(_dim_letters, state_tensors, state_tensors.values())
     weight_dims = ["-" * weight.dim() for weight in weights.values()]
     input_dims = ["BT-", *state_dims, *weight_dims, *["BT-"] * len(masks), *["BT"] * len(uniforms)]
     spec = ShapeSpec(input_dims, ["BT-", *ALIGNMENT_DIMS[type(alignment)].values()])
-    key = loop_fn, state.step, tuple(sites), alignment.training, constants_key(decoder.modules())
+    key = state.step, tuple(sites), alignment.training, constants_key(decoder.modules())
     outputs = graph_cache(run, key, spec, tensors) if graph_cache else run(*tensors)
     return outputs[0], Attended(**dict(zip(ALIGNMENT_DIMS[type(alignment)], outputs[1:], strict=True)))
 
@@ -134,7 +127,7 @@ def draw_dropout_mask(words: Tensor, site: DropoutSite) -> Tensor:
 
 
 def _call_loop(
-    loop_fn: DecoderLoop, decoder: Any, state: Any, names: Sequence[str], sites: Sequence[DropoutSite], *tensors: Tensor
+    decoder: Any, state: Any, names: Sequence[str], sites: Sequence[DropoutSite], *tensors: Tensor
 ) -> tuple[Tensor, ...]:
     """Run the loop as a function of tensors: words, state, weights, dropout masks, and uniform numbers for sampling."""
     words, *rest = tensors
@@ -143,7 +136,7 @@ def _call_loop(
     state_tensors, weights, masks = rest[:count], rest[count : count + len(names)], rest[count + len(names) :]
     swapped = {id(decoder.get_parameter(name)): weight for name, weight in zip(names, weights, strict=True)}
     with swap_parameters(decoder, swapped), _use_drawn_numbers(decoder, sites, masks, uniforms):
-        out, attended = loop_fn(decoder, replace_distinct_tensors(state, state_tensors), words)
+        out, attended = unroll_decoder(decoder, replace_distinct_tensors(state, state_tensors), words)
     return out, *(field for field in attended if field is not None)
 
 

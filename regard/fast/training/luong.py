@@ -19,7 +19,6 @@ from regard.fast.training.graphed_loop import DropoutSite, draw_dropout_mask, ru
 from regard.fast.training.luong_loop import LayerWeights, LoopConfig, LoopInputs, flatten_inputs, run_input_feeding
 from regard.fast.training.step_ops import NO_WINDOW, Window
 from regard.models.luong2015 import LuongDecoder, LuongState
-from regard.models.rnn_common import unroll_decoder
 from regard.nn import (
     Attended,
     Attention,
@@ -43,7 +42,7 @@ def run_luong_loop(decoder: LuongDecoder, state: LuongState, words: Tensor) -> t
     has_kernels = words.is_cuda or (words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"))
     if has_kernels and words.shape[1] and is_supported(decoder) and _are_shapes_supported(decoder, state, words):
         return run_input_feeding_loop(decoder, state, words, get_graph_cache(decoder) if words.is_cuda else None)
-    return run_loop(unroll_decoder, decoder, state, words, drops_input=True)
+    return run_loop(decoder, state, words, drops_input=True)
 
 
 def run_input_feeding_loop(
