@@ -27,7 +27,7 @@ from regard.fast.training.step_ops import AttentionGrads, AttentionStep, LSTMSte
 
 SELFTEST_SHAPE = 256, 512, 512  # of the compared products
 TOLERANCE = 0.01  # relative error
-FP16_REQUESTED = ContextVar("asked", default=False)
+FP16_REQUESTED = ContextVar("fp16_requested", default=False)
 
 
 @contextmanager
