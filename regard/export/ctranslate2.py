@@ -94,38 +94,37 @@ def _to_spec(model: nn.Module) -> Any:
 
 
 def _encoder_spec(encoder: TransformerEncoder) -> Any:
-    layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
-    pre = layers[0].around_attention.is_pre_norm
-    heads, activation = layers[0].attention.heads, _find_activation(layers[0])
-    spec = specs.TransformerEncoderSpec(len(layers), heads, pre_norm=pre, activation=activation)
+    spec = _stack_spec(specs.TransformerEncoderSpec, encoder)
     _set_embedding(spec, spec.embeddings[0], encoder.embedding)
-    for part, layer in zip(spec.layer, layers, strict=True):
-        _set_attention(part.self_attention, layer.attention, layer.around_attention.norm)
-        _set_feedforward(part.ffn, layer)
-    if pre:
-        _set_norm(spec.layer_norm, encoder.norm)
     return spec
 
 
 def _decoder_spec(decoder: TransformerDecoder) -> Any:
     """Return the specification of a decoder, whose reported attention is that of the alignment head."""
     layers, (seen, head, _) = decoder.decoder_layers(), decoder.alignment_head
-    pre, heads = layers[0].around_attention.is_pre_norm, layers[0].attention.heads
-    alignment = {"alignment_layer": seen % len(layers), "alignment_heads": heads if head is None else 1}
-    activation = _find_activation(layers[0])
-    spec = specs.TransformerDecoderSpec(len(layers), heads, pre_norm=pre, activation=activation, **alignment)
+    aligned, num_heads = seen % len(layers), layers[0].attention.heads if head is None else 1
+    spec = _stack_spec(specs.TransformerDecoderSpec, decoder, alignment_layer=aligned, alignment_heads=num_heads)
     _set_embedding(spec, spec.embeddings, decoder.embedding)
     for number, (part, layer) in enumerate(zip(spec.layer, layers, strict=True)):
-        _set_attention(part.self_attention, layer.attention, layer.around_attention.norm)
         # CTranslate2 returns the mean of the first heads, so the alignment head becomes the first.
-        first = head if head is not None and number == seen % len(layers) else 0
+        first = head if head is not None and number == aligned else 0
         _set_attention(part.attention, layer.cross_attention, layer.around_cross_attention.norm, first)
-        _set_feedforward(part.ffn, layer)
-    if pre:
-        _set_norm(spec.layer_norm, decoder.norm)
     spec.projection.weight = _to_float32(decoder.output.weight)
     if decoder.output.bias is not None:
         spec.projection.bias = _to_float32(decoder.output.bias)
+    return spec
+
+
+def _stack_spec(kind: Any, stack: TransformerEncoder | TransformerDecoder, **options: int) -> Any:
+    """Return the specification of an encoder or decoder, with all layers but without embedding and cross-attention."""
+    layers: list[Any] = list(stack.layers)
+    first, pre = layers[0], layers[0].around_attention.is_pre_norm
+    spec = kind(len(layers), first.attention.heads, pre_norm=pre, activation=_find_activation(first), **options)
+    for part, layer in zip(spec.layer, layers, strict=True):
+        _set_attention(part.self_attention, layer.attention, layer.around_attention.norm)
+        _set_feedforward(part.ffn, layer)
+    if pre:
+        _set_norm(spec.layer_norm, stack.norm)
     return spec
 
 

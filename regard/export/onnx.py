@@ -1,7 +1,8 @@
 """ONNX export: one graph that encodes a source and one graph for each step of decoding.
 
 A recurrent layer becomes one ONNX operation (LSTM, GRU or RNN) through a custom operation of PyTorch. The finished
-graphs are rewritten: constants are folded, and a vocabulary shortlist makes the output layer an input."""
+graphs are rewritten: constants are folded, and a vocabulary shortlist makes the output layer an input.
+"""
 
 from __future__ import annotations
 

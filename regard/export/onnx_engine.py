@@ -2,7 +2,8 @@
 
 States are named tensors, and Transformers have a head-major KV cache: the reference Transformer decoder keeps keys and
 values as they were projected, and each step splits all of them into heads; here they are stored by heads, as the matrix
-products read them."""
+products read them.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +27,8 @@ from regard.models.base import Decoder, Encoded
 from regard.models.vaswani2017 import TransformerDecoder
 from regard.nn import Attended, Memory
 
+Array = npt.NDArray[Any]
+State = dict[str, Array]
 ENCODER, STEP = "encoder.onnx", "step.onnx"
 SHARED = "sources"  # name of the first dimension of tensors that hypotheses of a source share
 B, S, W = 2, 3, 4  # sizes of the traced example: distinct, and not 1, which would be static
@@ -37,20 +40,20 @@ def initial_state(model: Any, source: Tensor, lengths: Tensor) -> Any:
 
 
 class StateTemplate:
-    """Structure of a decoder state, to build states from tensors."""
+    """Structure of a decoder state, to build states from arrays by name."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
         self.names = list(decoder_state.distinct_tensors(state))
 
-    def from_names(self, tensors_by_name: Mapping[str, Tensor]) -> Any:
-        """Return a state of tensors by name."""
-        return decoder_state.replace_distinct_tensors(self.state, [tensors_by_name[name] for name in self.names])
+    def from_arrays(self, arrays: State) -> Any:
+        """Return the state of the reference decoder."""
+        return decoder_state.replace_distinct_tensors(self.state, [torch.from_numpy(arrays[n]) for n in self.names])
 
-    def to_names(self, state: Any) -> dict[str, Tensor]:
-        """Return the tensors of a state by name; shared tensors have one name."""
+    def to_arrays(self, state: Any) -> State:
+        """Return the arrays of a state by name; shared tensors have one name."""
         tensors_by_name = dict(decoder_state.named_tensors(state))
-        return {name: tensors_by_name[name] for name in self.names}
+        return {name: tensors_by_name[name].numpy() for name in self.names}
 
     @cached_property
     def shared_names(self) -> set[str]:
@@ -174,10 +177,6 @@ def _past_mask(state: HeadMajorState, rows: int) -> Tensor:
     return additive_mask(torch.arange(words + 1) >= words - steps[:, None], state.past[0].keys.dtype)[:, None, None]
 
 
-Array = npt.NDArray[Any]
-State = dict[str, Array]
-
-
 class OnnxModel:
     """Encoder and decoder in onnxruntime, with the interface of a `Seq2Seq`."""
 
@@ -280,18 +279,12 @@ class OnnxDecoder:
 
     def concat_states(self, state: State, other: State) -> State:
         """Concatenate two states."""
-        return self._from_state(self.decoder.concat_states(self._to_state(state), self._to_state(other)))
+        both = map(self.template.from_arrays, (state, other))
+        return self.template.to_arrays(self.decoder.concat_states(*both))
 
     def trim_padding(self, state: State, source: int, target: int) -> State:
         """Trim the padding behind sources and before targets."""
-        return self._from_state(self.decoder.trim_padding(self._to_state(state), source, target))
-
-    def _to_state(self, state: State) -> Any:
-        """Return the state of the reference decoder."""
-        return self.template.from_names({name: torch.from_numpy(array) for name, array in state.items()})
-
-    def _from_state(self, state: Any) -> State:
-        return {name: array.numpy() for name, array in self.template.to_names(state).items()}
+        return self.template.to_arrays(self.decoder.trim_padding(self.template.from_arrays(state), source, target))
 
 
 def _make_session(graph: Path | bytes, threads: int | None) -> onnxruntime.InferenceSession:
