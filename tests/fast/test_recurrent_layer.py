@@ -16,7 +16,7 @@ from regard.fast.cuda_graphs.cache import GraphedFunctionCache
 from regard.fast.training import rnn_layer
 from regard.fast.training.rnn_layer import LAYER_KERNELS, cell_kind, run_layer
 from regard.models import build
-from regard.nn import ElmanCell, GRUCell, Recurrent, State, state_tensors
+from regard.nn import ElmanCell, GRUCell, Recurrent, State, prefix_mask, state_tensors
 from regard.nn.recurrent import Cell, last_real_state, unroll_cell
 
 LENGTHS = [[3, 5, 5, 1], [0, 2, 4], [5], [1], [0, 0], [2, 2, 2]]
@@ -73,7 +73,7 @@ def test_padding_a_gru_to_the_shape_of_a_graph_changes_nothing() -> None:
         h = cell.zero_state(x) if state is None else state_tensors(state)[0]
         W, U, b_ih, b_hh = cell.parameters()
         (track,) = captured(rnn_layer.gru_sequence, "gru", rnn_layer.GRU_SHAPES, [x, h, W, U, b_ih + b_hh])
-        return track * rnn_layer._valid_positions(x, lengths), last_real_state(track, lengths, h)
+        return track * prefix_mask(lengths, x.shape[1])[..., None], last_real_state(track, lengths, h)
 
     lengths = [3, 19, 0, *range(1, 15)]
     for found, expected in zip(

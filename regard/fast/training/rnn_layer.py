@@ -24,8 +24,8 @@ from regard.fast.cuda_graphs.cache import ShapeSpec, get_graph_cache
 from regard.fast.eligibility import compute_dtype, has_hooks_or_overrides
 from regard.fast.gemm import TORCH_GEMM, Gemm
 from regard.fast.kernels.fp16 import select_gemm
-from regard.fast.training.step_ops import LSTMStep, StepOps
-from regard.nn import State, state_tensors
+from regard.fast.training.step_ops import LSTMStep, StepOps, sigmoid_backward, tanh_backward
+from regard.nn import State, prefix_mask, state_tensors
 from regard.nn.recurrent import Cell, ElmanCell, GRUCell, LSTMCell, last_real_state, unroll_cell
 
 GATE_HOLD = 1e4  # pre-activation that saturates a gate
@@ -64,7 +64,7 @@ def _run_lstm_cpu(
     h, c = initial
     all_states = LSTMFunction.apply(x, h, c, W, U, b_ih + b_hh, select_gemm(x))  # type: ignore[no-untyped-call]
     last = tuple(last_real_state(states, lengths, first) for states, first in zip(all_states, initial, strict=True))
-    return all_states[0] * _valid_positions(x, lengths), last
+    return all_states[0] * prefix_mask(lengths, x.shape[1])[..., None], last
 
 
 def _run_reset_before_gru(
@@ -77,7 +77,7 @@ def _run_reset_before_gru(
     graphs = get_graph_cache(cell) if x.is_cuda else None
     (hidden_states,) = graphs(gru_sequence, "gru", GRU_SHAPES, tensors) if graphs else gru_sequence(*tensors)
     last = last_real_state(hidden_states, lengths, h)
-    return (hidden_states * _valid_positions(x, lengths)).to(x.dtype), last.to(x.dtype)
+    return (hidden_states * prefix_mask(lengths, x.shape[1])[..., None]).to(x.dtype), last.to(x.dtype)
 
 
 def _run_cudnn_lstm(
@@ -88,7 +88,7 @@ def _run_cudnn_lstm(
     This input closes the input gate and opens the forget gate: c_t = 1 · c_{t-1} + 0. With packed sequences, each
     layer would wait for the lengths on the host.
     """
-    is_token = _valid_positions(x, lengths)
+    is_token = prefix_mask(lengths, x.shape[1])[..., None]
     padding_marks = functional.pad((~is_token).to(x.dtype), (0, INPUT_MULTIPLE - 1))
     marker_weights = x.new_zeros(4, INPUT_MULTIPLE)  # of i, f, g, o; filled on the GPU, so that the host need not wait
     marker_weights[0, :1].fill_(-GATE_HOLD)
@@ -117,12 +117,7 @@ def _run_cudnn_masked(
     """Run a kernel over the padding, too, and mask its outputs."""
     (h,) = initial
     hidden_states, _ = _run_cudnn(kernel, x, h[None], weights)
-    return hidden_states * _valid_positions(x, lengths), last_real_state(hidden_states, lengths, h)
-
-
-def _valid_positions(x: Tensor, lengths: Tensor) -> Tensor:
-    """Return which positions are tokens, (B, S, 1)."""
-    return (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
+    return hidden_states * prefix_mask(lengths, x.shape[1])[..., None], last_real_state(hidden_states, lengths, h)
 
 
 def cell_kind(cell: nn.Module) -> str:
@@ -184,7 +179,6 @@ class LSTMFunction(Function):
 
 
 GRU_SHAPES = ShapeSpec(["BT-", "B-", "--", "--", "-"], ["BT-"])
-sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
 
 
 def gru_sequence(x: Tensor, h: Tensor, W: Tensor, U: Tensor, b: Tensor) -> tuple[Tensor]:

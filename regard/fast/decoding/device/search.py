@@ -28,6 +28,7 @@ from regard.fast.decoding.device.transformer import TransformerWeights, is_suppo
 from regard.fast.decoding.search_trace import (
     CHUNK_STEPS,
     MAX_TARGET_LENGTH,
+    IntArray,
     SearchRequest,
     SearchTrace,
     find_best_hypotheses,
@@ -140,7 +141,6 @@ def load_ops() -> DecodingOps:
     return ops
 
 
-IntArray = npt.NDArray[np.int64]
 MAX_WORKSPACES = 64  # per model
 MAX_GRAPHS_PER_WORKSPACE = 16  # of a chunk of steps, and of the encoder for a number of tokens
 MIN_CAPACITY = 32  # of targets; sources are rounded to multiples of it
