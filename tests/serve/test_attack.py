@@ -171,14 +171,19 @@ def test_body_of_thousands_of_tiny_chunks_is_refused(server: Client, size: int, 
 
 
 POST = b"POST /translate HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+CHUNKED = b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 MALFORMED = {
     "binary": (b"\x00\x01\x02\xff" * 100, 400),
     "unknown protocol": (b"GET / HTTQ/1.1\r\n\r\n", 400),
     "negative content length": (POST + b"Content-Length: -5\r\n\r\n", 400),
     "huge content length": (POST + b"Content-Length: 99999999999999999999\r\n\r\n", 413),
     "invalid chunk size": (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-    "long path": (b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-    "many headers": (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 200_000 + b"\r\n", 400),
+    "long path": (b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
+    "many headers": (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 200_000 + b"\r\n", 431),
+    "15,000 headers": (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 15_000 + b"\r\n", 431),
+    "101 headers": (b"GET /health HTTP/1.1\r\n" + b"a:\r\n" * 101 + b"\r\n", 431),
+    "headers behind chunks": (POST + CHUNKED + b"1\r\na\r\n0\r\n" + b"a:\r\n" * 101 + b"\r\n", 400),
+    "headers behind no chunks": (POST + CHUNKED + b"0\r\n" + b"a:\r\n" * 101 + b"\r\n", 400),
 }
 
 
@@ -186,7 +191,21 @@ MALFORMED = {
 def test_malformed_http_is_refused(server: Client, sent: bytes, status: int) -> None:
     answer = send_raw(server, sent)
     assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert (b'"error"' in answer) == (status == 413), "the others reach no route"
     assert_alive(server)
+
+
+def test_a_hundred_headers_and_bodies_of_many_lines_are_read(server: Client) -> None:
+    lines = json.dumps({**REQUEST, "lines": [0] * 200}, indent=0).encode().replace(b"\n", b"\r\n")
+    ends = b"0\r\n" * 200  # each line as the end of a chunked body
+    sized = b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n"
+    for request, expected in (
+        (POST.replace(b"POST /translate", b"GET /health") + b"a:\r\n" * 98 + b"\r\n", b'{"status":"ok"}'),
+        (POST + sized % (b"application/json", len(lines)) + lines, b"translatedText"),
+        (POST + CHUNKED + b"%x\r\n%b\r\n0\r\na: b\r\n\r\n" % (len(lines), lines), b"translatedText"),
+        (POST + sized % (b"text/plain", len(ends)) + ends, b"missing q parameter"),
+    ):
+        assert expected in send_raw(server, request)
 
 
 def test_malformed_chunk_is_not_logged_as_an_error_of_the_service(server: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import h11
 from starlette.types import Receive, Scope, Send
@@ -11,19 +12,29 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from regard.serve.http.middleware import DISCONNECTED
 
 MIN_RATE = 1000  # bytes in a second that a client must accept of a response
-HEAD_SIZE = 65_536  # bytes of an incomplete line, or of headers, that are kept
-CHUNKS = 1_000  # of a body, however small: each costs about ten microseconds in which no other request is served …
+HEAD_SIZE = 65_536  # bytes of a request line and its headers, or of an incomplete line of a body
+MAX_FIELDS = 100  # headers of a request: each takes ten microseconds in which no other request is served …
+BLANK_LINE = re.compile(rb"\n\r?\n")
+LAST_CHUNK = re.compile(rb"(\r\n)?0+[ \t]*(;[^\n]*)?\r\n")  # of a body, after which further headers may follow
+CHUNKS = 1_000  # … of a body, however small: each takes as long …
 CHUNK_SIZE = 1_024  # … bytes for each further chunk
 
 
 class LimitedParser(h11.Connection):
-    """HTTP parser that refuses bodies in many tiny chunks, with which one client could stall the service."""
+    """HTTP parser that refuses many headers or tiny chunks, with which one client could stall the service."""
 
     chunks = received = 0  # chunks and bytes of the body
+    is_before_chunk = False  # of a body, which may be the last one
+    status = 400  # of the refusal of a request that cannot be parsed
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Parse the next part of a request; RemoteProtocolError if its chunks are too small."""
-        event = super().next_event()
+        """Parse the next part of a request; RemoteProtocolError if its headers are too many, or its chunks too small."""
+        try:
+            self._limit_fields()
+            event = super().next_event()
+        except h11.RemoteProtocolError as error:
+            self.status = error.error_status_hint
+            raise
         if isinstance(event, h11.Request):
             self.chunks = self.received = 0
         elif isinstance(event, h11.Data):
@@ -31,12 +42,35 @@ class LimitedParser(h11.Connection):
             self.received += len(event.data)
             if self.chunks > CHUNKS + self.received // CHUNK_SIZE:
                 raise h11.RemoteProtocolError("the body has too many small chunks")
+        if event is not h11.NEED_DATA:
+            self.is_before_chunk = _precedes_chunk(event)
         return event
+
+    def _limit_fields(self) -> None:
+        """Refuse the head of a request, or what follows the last chunk of its body, before too much is parsed."""
+        if not (self.is_before_chunk or self.their_state is h11.IDLE):
+            return
+        data, start = self.trailing_data[0], 0
+        if self.is_before_chunk:
+            if not (last := LAST_CHUNK.match(data)):
+                return
+            start = last.end() - 1
+        blank_line = BLANK_LINE.search(data, start)
+        end = blank_line.start() if blank_line else len(data)
+        if data.count(b"\n", start, end) > MAX_FIELDS or end - start > HEAD_SIZE:
+            raise h11.RemoteProtocolError("the request has too many headers", error_status_hint=431)
+
+
+def _precedes_chunk(event: object) -> bool:
+    if isinstance(event, h11.Request):
+        return any(name == b"transfer-encoding" for name, _ in event.headers)
+    return isinstance(event, h11.Data) and event.chunk_end
 
 
 class TimeoutProtocol(H11Protocol):
     """Connection of uvicorn with timeouts; a request whose client disconnects is cancelled."""
 
+    conn: LimitedParser
     timeout = 30.0  # seconds from the first byte of a request to the last of its headers, and for a response to move
     header_timer: asyncio.TimerHandle | None = None
     write_timer: asyncio.TimerHandle | None = None
@@ -88,6 +122,15 @@ class TimeoutProtocol(H11Protocol):
             scope[DISCONNECTED] = True
             task.cancel()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be parsed; too large headers by their own status, which uvicorn does not know."""
+        if self.conn.status != 431 or self.is_busy:
+            super().send_400_response(msg)
+            return
+        head = b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+        self.transport.write(head + b"The headers of the request are too many or too long.")
+        self.transport.close()
 
     async def _run_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.cycle.disconnected:  # before this task began
