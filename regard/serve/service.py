@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -78,28 +79,30 @@ class Service:
 
         A client that is banned, or has no requests left, is refused before a byte of the body is read, as is a wrong
         key in a header or in the query. If keys are known and the request has none there, one may be in the body: then
-        a client without requests left is refused only after the body was read.
+        only an address is refused before that has used up its requests without any key, where one is required.
         """
         client, key = self._identify_client(request), _get_key(request)
         self.rate_limiter.refuse_banned(client.name)
         if key or self.api_keys is None:
             client = await self._check_key(client, key)
             self.rate_limiter.check(client.name, 1, client.quota)
-        values = await read_parameters(request, self.text_pool)
-        cost = count_texts(values)
-        if not key:
-            client = await self._check_key(client, validate(Parameters, values).api_key, cost)
+            values = await read_parameters(request, self.text_pool)
+        else:
+            if self.settings.require_key:
+                self.rate_limiter.check(client.name, 1, Quota(*(limit or -1 for limit in client.quota)))
+            with self._count_refusal(client):
+                values = await read_parameters(request, self.text_pool)
+                key = validate(Parameters, values).api_key
+            client = await self._check_key(client, key)
         by_length = count_requests(count_characters(values))
-        self.rate_limiter.consume(client.name, cost, client.quota, by_length=by_length)
+        self.rate_limiter.consume(client.name, count_texts(values), client.quota, by_length=by_length)
         return values, client
 
-    async def authorize_without_body(self, request: Request, cost: int = 0) -> None:
-        """Check the key of a request without a body, where one is required, and count so many requests for it."""
+    async def authorize_without_body(self, request: Request) -> Client:
+        """Check the key of a request without a body, where one is required, and return the client."""
         client = self._identify_client(request)
         self.rate_limiter.refuse_banned(client.name)
-        client = await self._check_key(client, _get_key(request))
-        if cost:
-            self.rate_limiter.consume(client.name, cost, client.quota)
+        return await self._check_key(client, _get_key(request))
 
     def _identify_client(self, request: Request) -> Client:
         settings = self.settings
@@ -107,14 +110,20 @@ class Service:
         quota = Quota(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
         return Client(f"address {network}", quota, settings.char_limit)
 
-    async def _check_key(self, client: Client, key: str, cost: int = 1) -> Client:
-        """Return the client that a key makes of one without; attempts to guess a key are counted as requests."""
+    @contextmanager
+    def _count_refusal(self, client: Client) -> Iterator[None]:
+        """Count a refused request: neither guesses of a key nor bodies without one are free."""
         try:
-            stored_key = await self._find_key(key)
+            yield
         except HTTPError as error:
             if error.status < 500:
-                self.rate_limiter.consume(client.name, cost, client.quota)
+                self.rate_limiter.consume(client.name, 1, client.quota)
             raise
+
+    async def _check_key(self, client: Client, key: str) -> Client:
+        """Return the client that a key makes of one without."""
+        with self._count_refusal(client):
+            stored_key = await self._find_key(key)
         if stored_key is None:
             return client
         own = (stored_key.req_limit, stored_key.hourly_req_limit, stored_key.daily_req_limit)

@@ -24,7 +24,7 @@ from regard.serve.access.api_keys import ApiKeyStore, hash_key
 from regard.serve.access.rate_limit import FixedWindows, Quota, RateLimiter, client_network
 from regard.serve.engine.models import summarize_served_run
 from regard.serve.http.errors import HTTPError
-from regard.serve.routes.models import read_training_curves, thin_out
+from regard.serve.routes.models import read_recent_metrics, read_training_curves, thin_out
 from regard.serve.settings import Settings
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
@@ -221,6 +221,38 @@ def test_long_training_curves_are_read_in_part(
     thinned = read_training_curves(tmp_path)["rows"]
     assert (len(thinned), thinned[0], thinned[-1]) == (1300, rows[0], rows[-1])
     assert len(parsed) == 1300 + 10, "no other row is parsed"
+
+
+def test_following_a_run_reads_only_the_end_of_long_curves_for_free(
+    fluent_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, read_all = Run(shutil.copytree(fluent_run.folder, tmp_path / "run")), list[Path]()
+    rows = [{"kind": "train", "step": step, "loss": 1.5} for step in range(1, 30_001)]
+    run.metrics_path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    summarize_served_run(run.folder)
+    read_bytes = Path.read_bytes
+
+    def record_read(path: Path) -> bytes:
+        read_all.append(path)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", record_read)
+
+    async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
+        queries = ["?after=29990", "?after=-1", "?after=0", "?after=0", "?after=1", "", "?after=29999", "?after=30000"]
+        return [await client.get(f"/v1/models/run/curves{query}") for query in queries]
+
+    answers = ask_in_process(run.folder, Settings(req_limit=1), ask)
+    assert [answer.status_code for answer in answers] == [200, 400, 200, 429, 429, 429, 200, 200]
+    followed = [answers[number].json()["rows"] for number in (0, 6, 7)]
+    assert followed == [rows[29_990:], rows[29_999:], []]
+    assert read_all.count(run.metrics_path) == 1
+    with run.metrics_path.open("a", encoding="utf-8") as file:
+        file.write('{"kind": "train"}\n')
+    recent = read_recent_metrics(run, 29_990)
+    assert recent is not None
+    with pytest.raises(UserError, match=r"metrics\.jsonl:30001: not a JSON object"):
+        read_training_curves(run.folder, 29_990, recent)
 
 
 def test_run_is_summarized_again_after_a_checkpoint_only(

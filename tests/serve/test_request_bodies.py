@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -153,6 +154,38 @@ def test_banned_client_is_refused_before_the_body_is_read(fluent_run: Run, tmp_p
             assert server.ask("/translate", expected, **REQUEST)
         answer = server.http.post("/translate", content=b"{", headers=JSON)
         assert answer.status_code == 403, "although the body might hold a key"
+
+
+def wait_for_answer_without_a_body(port: int) -> bytes:
+    """Announce a body, send none of it, and return the beginning of the answer."""
+    head = b"POST /detect HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT) as client:
+        client.sendall(head + b"Expect: 100-continue\r\n\r\n")
+        return client.recv(12)
+
+
+def test_bodies_without_a_required_key_are_read_up_to_the_limit_of_their_address(
+    fluent_run: Run, tmp_path: Path
+) -> None:
+    key = ApiKeyStore.create(tmp_path / "keys.db").add()
+    with serve_in_thread(fluent_run.folder, req_limit=4, keys=tmp_path / "keys.db", require_key=True) as server:
+        assert server.ask("/detect", q="a", api_key=key)
+        bodies = (b'{"q": "a"}', b'{"q": ["a", "a", "a", "a", "a"]}', b"{", b'{"api_key": {}}')
+        answers = [server.http.post("/detect", content=body, headers=JSON).status_code for body in bodies]
+        assert answers == [400] * 4
+        assert wait_for_answer_without_a_body(server.port) == b"HTTP/1.1 429"
+        bearer = {"Authorization": f"Bearer {key}"}
+        assert server.http.post("/detect", json={"q": "a"}, headers=bearer).status_code == 200
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_keys_in_bodies_are_found_where_requests_without_one_are_forbidden(
+    fluent_run: Run, tmp_path: Path, required: bool
+) -> None:
+    key = ApiKeyStore.create(tmp_path / "keys.db").add()
+    with serve_in_thread(fluent_run.folder, req_limit=0, keys=tmp_path / "keys.db", require_key=required) as server:
+        assert server.error("/detect", 429, q="a")
+        assert server.ask("/detect", q="a", api_key=key)
 
 
 def test_body_with_too_many_json_values_is_refused_unparsed(monkeypatch: pytest.MonkeyPatch) -> None:

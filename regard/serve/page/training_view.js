@@ -65,7 +65,7 @@ export class TrainingView {
   async #poll(first) {
     const signal = this.latest.start();
     // From the last step on, that step included: what was measured there may have come later than the rest of it.
-    const after = first ? null : Math.max(-1, ...[...this.rows.values()].map(({ step }) => step - 1));
+    const after = first ? null : Math.max(0, ...[...this.rows.values()].map(({ step }) => step - 1));
     try {
       const { rows, finished } = await curves(this.model.select.value, after, signal);
       if (signal.aborted) return;

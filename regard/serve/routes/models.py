@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from operator import itemgetter
+from os import SEEK_END
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from regard.errors import UserError
 from regard.runs import Run
 from regard.search.scoring import PartialHypothesis, search_with_trace
 from regard.serve.engine.background import BoundedThreadPool
@@ -33,6 +35,7 @@ MAX_CHARACTERS = 400  # of a text that is inspected
 MAX_BEAM = 12
 IMAGE = "image"  # its size is limited by that of the body, not of a text
 MAX_ROWS = 2000  # metrics of one response
+RECENT = 200_000  # bytes of metrics, a thousand rows or more, that those who follow a run may read for free
 KIND, STEP = re.compile(rb'"kind": ?"([^"]*)"'), re.compile(rb'"step": ?(\d{1,18})')
 T = TypeVar("T")
 GREEDY = Options(beam=1, addresses=False)
@@ -50,11 +53,14 @@ def make_router(service: Service) -> APIRouter:
         return JSONResponse({"models": listed})
 
     @routes.get("/models/{model}/curves", response_model=schemas.TrainingCurves, responses=describe_errors())
-    async def curves(request: Request, model: str, after: int | None = None) -> Response:
+    async def curves(request: Request, model: str, after: Annotated[int | None, Query(ge=0)] = None) -> Response:
         """Return the metrics of training, also while a run is still training."""
-        await service.authorize_without_body(request, cost=int(after is None))  # following a run is free
+        client = await service.authorize_without_body(request)
         folder = service.models.find_run(model)
-        body = await service.file_pool(lambda: encode_json(read_training_curves(folder, after)))
+        recent = None if after is None else await service.file_pool(read_recent_metrics, Run(folder), after)
+        if recent is None:  # following a run is free
+            service.rate_limiter.consume(client.name, 1, client.quota)
+        body = await service.file_pool(lambda: encode_json(read_training_curves(folder, after, recent)))
         return Response(body, media_type="application/json")
 
     @routes.post("/trace", response_model=schemas.Trace, **describe_request(schemas.InspectRequest))
@@ -175,16 +181,38 @@ def describe_model(model: TranslationModel) -> dict[str, Any]:
     }
 
 
-def read_training_curves(folder: Path, after: int | None = None) -> dict[str, Any]:
-    """Read the metrics of a run after a step; of many, some at regular distances, and only these are parsed."""
+def read_recent_metrics(run: Run, after: int) -> bytes | None:
+    """Read the end of the metrics of a run; None if what was measured after a step may begin before it."""
+    if not run.metrics_path.is_file():
+        return b""
+    with run.metrics_path.open("rb") as file:
+        start = max(0, file.seek(0, SEEK_END) - RECENT)
+        file.seek(start)
+        recent = file.read().partition(b"\n")[2] if start else file.read()
+    first = STEP.search(recent)
+    return recent if not start or (first and int(first[1]) <= after) else None
+
+
+def read_training_curves(folder: Path, after: int | None = None, recent: bytes | None = None) -> dict[str, Any]:
+    """Read the metrics of a run after a step; of many, some at regular distances, and only these are parsed.
+
+    `recent` is the end of the metrics if that is enough.
+    """
     run, first = Run(folder), -1 if after is None else after + 1
-    content = run.metrics_path.read_bytes() if run.metrics_path.is_file() else b""
+    content = recent
+    if content is None:
+        content = run.metrics_path.read_bytes() if run.metrics_path.is_file() else b""
     lines: list[tuple[bytes, int, bytes]] = []
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         kind, step = KIND.search(line), STEP.search(line)
         if line.endswith(b"\n") and (step is None or int(step[1]) >= first):
             lines.append((kind[1] if kind else b"", number, line))
-    rows = [run.parse_metrics_line(line, number) for _, number, line in thin_out(lines, MAX_ROWS, itemgetter(0))]
+    try:
+        rows = [run.parse_metrics_line(line, number) for _, number, line in thin_out(lines, MAX_ROWS, itemgetter(0))]
+    except UserError:
+        if recent is None:
+            raise
+        return read_training_curves(folder, after)  # for the number of the wrong line in the file
     return {
         "rows": [row for row in rows if row["step"] >= first],
         "finished": summarize_served_run(folder).finished,
