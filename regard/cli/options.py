@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -36,8 +35,7 @@ def describe_options(command: Callable[..., None]) -> Callable[..., None]:
     """Make arguments and options of a command's parameters, with help texts and limits of `options.yaml`.
 
     A parameter that is a dataclass is replaced by an option for each of its fields, `Annotated[Class, "a", "b"]` by
-    options for these fields only. A collection is a repeatable option, and given to the dataclass as a list. A field
-    `name: Annotated[type, Option(…)]` has its own help text.
+    options for these fields only. A collection is a repeatable option, and given to the dataclass as a list.
 
     In `options.yaml`, `short` is a short option, and `former` an old name that is still accepted but not shown. Every
     command gets the options under `output`.
@@ -51,7 +49,7 @@ def describe_options(command: Callable[..., None]) -> Callable[..., None]:
         if not is_dataclass(cls):
             _append_described(parameters, former, parameter, command.__name__)
             continue
-        hints = get_type_hints(cls, include_extras=True)
+        hints = get_type_hints(cls)
         chosen = [field for field in fields(cls) if not names or field.name in names]
         groups[parameter.name] = cls, [field.name for field in chosen]
         for name, default in ((field.name, field.default) for field in chosen):
@@ -79,21 +77,14 @@ def describe_options(command: Callable[..., None]) -> Callable[..., None]:
 def _append_described(parameters: list[Parameter], former: dict[str, str], parameter: Parameter, command: str) -> None:
     """Append the parameter with Typer's description of an option or an argument, and a hidden one of its old names."""
     name, value_type, default = parameter.name, parameter.annotation, parameter.default
-    if get_origin(value_type) is Annotated:
-        value_type, info = get_args(value_type)
-        declared = [info.default, *info.param_decls]  # in Annotated, Typer's first argument is a name of the option
-        flags = [flag for flag in declared if isinstance(flag, str)] or [f"--{name.replace('_', '-')}"]
-        old_flags = OPTIONS.get(command, {}).get(name, {}).get("former")
-    else:
-        settings = {**(OPTIONS.get(command, {}).get(name) or OPTIONS["common"][name])}
-        is_argument, short, old_flags = (settings.pop(key, None) for key in ("argument", "short", "former"))
-        flags = settings.pop("flags", [] if is_argument else [f"--{name.replace('_', '-')}"])  # and no `--no-…`
-        flags = [*flags, short] if short else flags
-        info = (Argument if is_argument else Option)(*flags, rich_help_panel=settings.pop("panel", None), **settings)
+    settings = {**(OPTIONS.get(command, {}).get(name) or OPTIONS["common"][name])}
+    is_argument, short, old_flags = (settings.pop(key, None) for key in ("argument", "short", "former"))
+    flags = settings.pop("flags", [] if is_argument else [f"--{name.replace('_', '-')}"])  # and no `--no-…`
+    flags = [*flags, short] if short else flags
+    info = (Argument if is_argument else Option)(*flags, rich_help_panel=settings.pop("panel", None), **settings)
     if command in ENVIRONMENT_PREFIXES:
-        option_name = flags[0].lstrip("-").replace("-", "_") if flags else name
+        option_name = flags[0].partition("/")[0].lstrip("-").replace("-", "_") if flags else name
         variables = [ENVIRONMENT_PREFIXES[command] + option_name.upper(), info.envvar]
-        info = copy(info)
         info.envvar, info.show_envvar = list(filter(None, variables)), False
     if default is MISSING or isinstance(default, tuple):  # a collection
         default, value_type = None, list[str] | None

@@ -28,7 +28,7 @@ class LimitedParser(h11.Connection):
     status = 400  # of the refusal of a request that cannot be parsed
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Parse the next part of a request; RemoteProtocolError if its headers are too many, or its chunks too small."""
+        """Parse the next part of a request; RemoteProtocolError if it has too many headers or too small chunks."""
         try:
             self._limit_fields()
             event = super().next_event()
