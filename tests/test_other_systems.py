@@ -33,7 +33,7 @@ from regard.data.prepare import PairEncoder, RawPair, encode_in_parallel
 from regard.data.readers.text import Pair
 from regard.paths import wait_for_lock
 from regard.runs import Run, checkpoint
-from regard.serve.file_store import FileStore
+from regard.serve.engine.documents import FileStore
 from regard.serve.server import bind
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import Tokenizers

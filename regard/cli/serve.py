@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.options import describe_options, read_two_column_file
 from regard.errors import UserError
-from regard.serve.access.api_keys import ApiKeyStore
+from regard.serve.access import ApiKeyStore
 from regard.serve.settings import Settings
 
 

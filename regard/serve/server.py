@@ -17,8 +17,8 @@ import uvicorn
 
 from regard.errors import UserError
 from regard.serve.app import make_application
+from regard.serve.connections import make_protocol
 from regard.serve.engine.workers import freeze_garbage_collector
-from regard.serve.http.timeouts import make_protocol
 from regard.serve.metrics import configure_logging, log_event
 from regard.serve.service import Service
 from regard.serve.settings import Settings

@@ -12,15 +12,20 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.requests import Request
 
 from regard.errors import UserError
-from regard.serve.access.api_keys import ApiKey, ApiKeyStore, bearer_token
-from regard.serve.access.rate_limit import Quota, RateLimiter, client_address, client_network, count_requests
+from regard.serve import HTTPError
+from regard.serve.access import (
+    ApiKey,
+    ApiKeyStore,
+    Quota,
+    RateLimiter,
+    bearer_token,
+    client_address,
+    client_network,
+    count_requests,
+)
 from regard.serve.engine.background import BoundedThreadPool
-from regard.serve.engine.documents import DocumentPool
+from regard.serve.engine.documents import DocumentPool, FileStore
 from regard.serve.engine.models import SHORT_TEXT, TranslationModel, load_models
-from regard.serve.file_store import FileStore
-from regard.serve.http.errors import HTTPError
-from regard.serve.http.request import count_characters, count_texts, read_parameters
-from regard.serve.http.schemas import P, Parameters, validate
 from regard.serve.language_detection import (
     AUTO,
     Detection,
@@ -31,6 +36,8 @@ from regard.serve.language_detection import (
     public_code,
 )
 from regard.serve.metrics import Metrics, log_event
+from regard.serve.request import count_characters, count_texts, read_parameters
+from regard.serve.schemas import P, Parameters, validate
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation
 from regard.translate.translation import Alignment

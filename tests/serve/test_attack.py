@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from support.server import TIMEOUT, Client, serve_in_thread
 
 from regard.runs import Run
-from regard.serve.http import timeouts
-from regard.serve.http.middleware import CLIENT_CLOSED
+from regard.serve import connections
+from regard.serve.app import CLIENT_CLOSED
 from regard.serve.service import Service
 
 REQUEST = {"q": "the old house", "source": "en", "target": "de"}
@@ -135,7 +135,7 @@ def ask_without_reading(server: Client, length: int) -> socket.socket:
 
 def test_client_that_does_not_read_its_answer_is_disconnected(fluent_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # 2 seconds for an answer to move, but the usual time for a request to arrive
-    monkeypatch.setattr("regard.serve.server.make_protocol", lambda seconds: timeouts.make_protocol(2.0))
+    monkeypatch.setattr("regard.serve.server.make_protocol", lambda seconds: connections.make_protocol(2.0))
     with (
         serve_in_thread(fluent_run.folder, char_limit=-1, body_limit=12_000_000) as server,
         ask_without_reading(server, 8_000_000) as unread,

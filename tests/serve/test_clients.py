@@ -21,7 +21,7 @@ from libretranslatepy import LibreTranslateAPI
 from support.server import Client, serve_in_thread
 
 from regard.runs import Run
-from regard.serve.access.api_keys import ApiKeyStore
+from regard.serve.access import ApiKeyStore
 from regard.translate import load
 
 NODE = Path(__file__).parent / "clients"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from regard.serve.file_store import LIFETIME, MIN_SIZE, FileStore
-from regard.serve.http.errors import HTTPError
+from regard.serve import HTTPError
+from regard.serve.engine.documents import LIFETIME, MIN_SIZE, FileStore
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def test_file_that_is_displaced_while_it_is_written_leaves_nothing_on_the_disk(
                 files.delete(key)
             path.write_bytes(content)
 
-        monkeypatch.setattr("regard.serve.file_store._write_private", write_late)
+        monkeypatch.setattr("regard.serve.engine.documents._write_private", write_late)
         key = store(files, "a")
         assert files.find(key) is None
         assert list(folder.iterdir()) == []

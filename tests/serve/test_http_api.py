@@ -22,9 +22,9 @@ from regard.cli.app import app
 from regard.errors import UserError
 from regard.runs import Run
 from regard.serve.engine.models import RunSpec, name_runs, parse_language_pair
-from regard.serve.http.schemas import TranslateRequest
 from regard.serve.routes.libretranslate import make_response
 from regard.serve.routes.models import describe_model
+from regard.serve.schemas import TranslateRequest
 from regard.serve.service import compose_translations
 from regard.serve.settings import Settings
 from regard.translate import Translation, Translator, load

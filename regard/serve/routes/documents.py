@@ -9,19 +9,17 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fastapi import APIRouter, Request
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from regard.documents import DocumentLimits
 from regard.documents.document import DOCUMENT_EXTENSIONS
 from regard.documents.tagged_text import strip_placeholder_tags
-from regard.serve.access.rate_limit import count_requests
+from regard.serve import HTTPError, schemas
+from regard.serve.access import count_requests
 from regard.serve.engine.documents import Document
-from regard.serve.http import schemas
-from regard.serve.http.errors import HTTPError
-from regard.serve.http.schemas import describe_request
 from regard.serve.language_detection import AUTO, Detection, public_code
+from regard.serve.schemas import describe_request
 from regard.serve.service import Client, Service
 from regard.translate import Options
 from regard.translate.translation import describe_problems
@@ -49,9 +47,7 @@ def make_router(service: Service) -> APIRouter:
             raise HTTPError("Files translation are disabled on this server.", 403)
         parameters = schemas.validate(schemas.FileRequest, values)
         # 2. The document, and space for its translation, which will be about as long.
-        name = _make_safe_name(parameters.file)
-        content = await parameters.file.read()
-        await parameters.file.close()  # deletes the temporary file of a large one
+        name, content = _make_safe_name(parameters.file.name), parameters.file.content
         if not content:
             raise HTTPError("Invalid request: empty file")
         if PurePosixPath(name).suffix.lower() not in DOCUMENT_EXTENSIONS:
@@ -124,8 +120,8 @@ def _name_translation(name: str, source: str, target: str) -> str:
     return f"{path.stem.removesuffix(f'.{public_code(source)}')}.{public_code(target)}{path.suffix}"
 
 
-def _make_safe_name(file: UploadFile) -> str:
+def _make_safe_name(name: str) -> str:
     """Return the name of a file without folders, with other characters than letters, digits and ._- replaced."""
-    name = (file.filename or "").replace("\\", "/").rpartition("/")[2]
+    name = name.replace("\\", "/").rpartition("/")[2]
     safe = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
     return safe[-MAX_NAME:].lstrip(".") or "file"

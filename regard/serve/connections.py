@@ -9,8 +9,7 @@ import h11
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from regard.serve.http.middleware import DISCONNECTED
-
+DISCONNECTED = "regard.disconnected"  # key of the scope: the request was cancelled because its client has left
 MIN_RATE = 1000  # bytes in a second that a client must accept of a response
 HEAD_SIZE = 65_536  # bytes of a request line and its headers, or of an incomplete line of a body
 MAX_FIELDS = 100  # headers of a request: each takes ten microseconds in which no other request is served …

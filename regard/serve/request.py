@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from regard.serve import HTTPError
 from regard.serve.engine.background import BoundedThreadPool
-from regard.serve.http.errors import HTTPError
 
 T = TypeVar("T")
 
@@ -20,7 +20,13 @@ SMALL_BODY = 20_000  # bytes that are parsed so soon that no thread is needed
 MAX_JSON_PARTS = 100_000  # of one body: all threads stand still while JSON is parsed
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 MAX_FORM_FIELDS = 100
-FORM_SCOPE_KEY = "regard.form"  # key of the scope for a form whose file is to be closed
+
+
+class UploadedFile(NamedTuple):
+    """File of a form."""
+
+    name: str
+    content: bytes
 
 
 async def read_parameters(request: Request, pool: BoundedThreadPool) -> dict[str, Any]:
@@ -30,13 +36,7 @@ async def read_parameters(request: Request, pool: BoundedThreadPool) -> dict[str
         return await _parse(parse_json, await request.body(), pool)
     parameters: list[tuple[str, Any]] = request.query_params.multi_items()
     if content_type == "multipart/form-data":
-        try:
-            request.scope[FORM_SCOPE_KEY] = form = await request.form(max_files=1, max_fields=MAX_FORM_FIELDS)
-        except HTTPException as error:
-            raise HTTPError(f"Invalid form: {error.detail}", error.status_code) from error
-        except (UnicodeDecodeError, ValueError) as error:
-            raise HTTPError("Invalid form") from error
-        parameters += form.multi_items()
+        parameters += await _read_multipart(request)
     else:
         body = await request.body()
         if body.lstrip()[:1] == b"{" and "q" not in dict(parameters):
@@ -53,6 +53,20 @@ async def read_parameters(request: Request, pool: BoundedThreadPool) -> dict[str
     if isinstance(text := values.get("q"), str):  # browsers and old systems write other line ends; JSON is exact
         values["q"] = text.replace("\r\n", "\n").replace("\r", "\n")
     return values
+
+
+async def _read_multipart(request: Request) -> list[tuple[str, Any]]:
+    """Read a form with its file, of which a large one is in a temporary file until then."""
+    try:
+        async with request.form(max_files=1, max_fields=MAX_FORM_FIELDS) as form:
+            return [
+                (name, value if isinstance(value, str) else UploadedFile(value.filename or "", await value.read()))
+                for name, value in form.multi_items()
+            ]
+    except HTTPException as error:
+        raise HTTPError(f"Invalid form: {error.detail}", error.status_code) from error
+    except ValueError as error:
+        raise HTTPError("Invalid form") from error
 
 
 def count_texts(values: Mapping[str, Any]) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, WithJsonSchema
 from pydantic_core import to_json
-from starlette.datastructures import UploadFile
 
-from regard.serve.http.errors import HTTPError
+from regard.serve import HTTPError
+from regard.serve.request import UploadedFile
 
 OptionalNumber = Annotated[int | None, WithJsonSchema({"type": "integer"})]
 JSON_INPUTS: list[dict[str, Any]] = [
@@ -74,8 +74,7 @@ class SuggestRequest(Parameters):
 class FileRequest(Parameters):
     """A document to translate."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-    file: Annotated[UploadFile, WithJsonSchema({"type": "string", "format": "binary"})]
+    file: Annotated[InstanceOf[UploadedFile], WithJsonSchema({"type": "string", "format": "binary"})]
     source: str
     target: str
 

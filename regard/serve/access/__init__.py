@@ -1,1 +1,0 @@
-"""Access to the service: API keys and rate limits."""

@@ -1,1 +1,0 @@
-"""HTTP of the service: connections, middleware, requests, schemas, errors."""
