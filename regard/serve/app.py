@@ -11,6 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from prometheus_client import generate_latest
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -193,7 +194,9 @@ def _add_operation_routes(app: FastAPI, service: Service) -> None:
         given = bearer_token(request.headers).encode("utf-8", "replace")
         if token and not hmac.compare_digest(given, token.encode()):
             raise HTTPError("Unauthorized", 401, {"WWW-Authenticate": "Bearer"})
-        return Response(service.metrics.to_text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            generate_latest(service.metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     @app.get("/ready", responses=describe_errors(), tags=["operation"])
     async def ready() -> dict[str, str]:

@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -32,10 +32,6 @@ class Metrics:
         """Record how many sentences were added to a batch at once, and how many still wait."""
         self.admitted.labels(model).observe(admitted)
         self.waiting.labels(model).set(waiting)
-
-    def to_text(self) -> bytes:
-        """Write all metrics in the text format of Prometheus."""
-        return generate_latest(self.registry)
 
 
 class JsonFormatter(logging.Formatter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -67,18 +67,6 @@ async def _read_multipart(request: Request) -> list[tuple[str, Any]]:
         raise HTTPError(f"Invalid form: {error.detail}", error.status_code) from error
     except ValueError as error:
         raise HTTPError("Invalid form") from error
-
-
-def count_texts(values: Mapping[str, Any]) -> int:
-    """Return the requests that a request counts as by its texts: one for each."""
-    texts = values.get("q")
-    return max(1, len(texts)) if isinstance(texts, list) else 1
-
-
-def count_characters(values: Mapping[str, Any]) -> int:
-    """Return the characters of all texts of a request."""
-    texts = values.get("q")
-    return sum(len(text) for text in (texts if isinstance(texts, list) else [texts]) if isinstance(text, str))
 
 
 async def _parse(parse: Callable[[bytes], T], body: bytes, pool: BoundedThreadPool) -> T:

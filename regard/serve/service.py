@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -23,9 +23,9 @@ from regard.serve.access import (
     client_network,
     count_requests,
 )
-from regard.serve.engine.background import BoundedThreadPool
+from regard.serve.engine.background import BoundedThreadPool, run_on_texts
 from regard.serve.engine.documents import DocumentPool, FileStore
-from regard.serve.engine.models import SHORT_TEXT, TranslationModel, load_models
+from regard.serve.engine.models import TranslationModel, load_models
 from regard.serve.language_detection import (
     AUTO,
     Detection,
@@ -36,11 +36,11 @@ from regard.serve.language_detection import (
     public_code,
 )
 from regard.serve.metrics import Metrics, log_event
-from regard.serve.request import count_characters, count_texts, read_parameters
+from regard.serve.request import read_parameters
 from regard.serve.schemas import P, Parameters, validate
 from regard.serve.settings import Settings
 from regard.translate import Options, Translation
-from regard.translate.translation import Alignment
+from regard.translate.translation import Alignment, describe_problems
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Service:
         self.detect = LanguageDetector(self.models.languages)
         self.rate_limiter = RateLimiter(settings.ban_after)
         self.file_store = FileStore(settings.kept_limit)
-        self.text_pool = BoundedThreadPool(threads=1, queue_size=1000)  # parses bodies, searches texts for letters
+        self.body_pool = BoundedThreadPool(threads=1, queue_size=1000)  # parses bodies
         self.file_pool = BoundedThreadPool(threads=1, queue_size=16)  # reads files of runs
         self.inspection_pool = BoundedThreadPool(threads=2, queue_size=60)  # traces decodings
         self.prediction_pool = BoundedThreadPool(threads=1, queue_size=60)  # predicts for other tasks
@@ -93,16 +93,17 @@ class Service:
         if key or self.api_keys is None:
             client = await self._check_key(client, key)
             self.rate_limiter.check(client.name, 1, client.quota)
-            values = await read_parameters(request, self.text_pool)
+            values = await read_parameters(request, self.body_pool)
         else:
             if self.settings.require_key:
                 self.rate_limiter.check(client.name, 1, Quota(*(limit or -1 for limit in client.quota)))
             with self._count_refusal(client):
-                values = await read_parameters(request, self.text_pool)
+                values = await read_parameters(request, self.body_pool)
                 key = validate(Parameters, values).api_key
             client = await self._check_key(client, key)
-        by_length = count_requests(count_characters(values))
-        self.rate_limiter.consume(client.name, count_texts(values), client.quota, by_length=by_length)
+        texts = q if isinstance(q := values.get("q"), list) else [q]  # each counts as a request
+        by_length = count_requests(sum(len(text) for text in texts if isinstance(text, str)))
+        self.rate_limiter.consume(client.name, max(1, len(texts)), client.quota, by_length=by_length)
         return values, client
 
     async def authorize_without_body(self, request: Request) -> Client:
@@ -223,7 +224,7 @@ class Service:
         self, texts: Sequence[str], route: Sequence[TranslationModel], options: Options
     ) -> list[Translation]:
         """Translate texts through one model after the other; texts without letters stay as they are."""
-        indices = await self.run_on_texts(texts, find_texts_with_letters, texts) if route else []
+        indices = await run_on_texts(texts, find_texts_with_letters, texts) if route else []
         translations = [Translation(text, text) for text in texts]
         inputs = [texts[index] for index in indices]
         outputs: list[Translation] = []
@@ -237,15 +238,9 @@ class Service:
             translations[index] = output
         return translations
 
-    async def run_on_texts(self, texts: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function that reads texts; in a thread, unless they are short."""
-        if sum(map(len, texts)) > SHORT_TEXT:
-            return await self.text_pool(function, *arguments)
-        return function(*arguments)
-
     def close(self) -> None:
         """Delete the stored files, and end all threads and processes."""
-        pools = (self.text_pool, self.file_pool, self.inspection_pool, self.prediction_pool)
+        pools = (self.body_pool, self.file_pool, self.inspection_pool, self.prediction_pool)
         for part in (self.file_store, self.document_pool, *pools, self.models):
             part.close()
 
@@ -258,6 +253,13 @@ def _get_key(request: Request) -> str:
 def find_texts_with_letters(texts: Sequence[str]) -> list[int]:
     """Return the indices of texts that have something to translate."""
     return [index for index, text in enumerate(texts) if has_letters(text)]
+
+
+def describe_warnings(translations: Sequence[Translation]) -> list[str]:
+    """Return warnings about tags without alignment, and about sentences without translation."""
+    unaligned = sum(one.unaligned_tags > 0 for one in translations)
+    untranslated = sum(one.untranslated > 0 for one in translations)
+    return describe_problems(len(translations), unaligned, untranslated)
 
 
 def compose_translations(first: Translation, second: Translation) -> Translation:

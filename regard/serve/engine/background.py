@@ -6,7 +6,7 @@ import asyncio
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -16,6 +16,16 @@ from typing import Any, TypeVar
 from regard.serve import OverloadedError
 
 T = TypeVar("T")
+
+
+SHORT_TEXT = 2000  # characters that are read so soon that no thread is needed
+
+
+async def run_on_texts(texts: Sequence[str], function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that reads texts; in a thread, unless they are short."""
+    if sum(map(len, texts)) > SHORT_TEXT:
+        return await asyncio.to_thread(function, *arguments)
+    return function(*arguments)
 
 
 class BoundedThreadPool:

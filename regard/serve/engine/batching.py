@@ -74,11 +74,16 @@ class ContinuousBatcher(Generic[S, R, K]):
         self.max_waiting = max_waiting
         self.max_share = MAX_SHARE * max_segments
         self.on_admit = on_admit
-        self.lock = threading.Lock()  # held while one of the next two is changed
+        self.lock = threading.Lock()  # held while the queue is changed
         self.queue: deque[PendingRequest[S, R, K]] = deque()
-        self.waiting = 0  # segments in the queue
         self.idle_threads = threads
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="decode")
+
+    @property
+    def waiting(self) -> int:
+        """Segments in the queue."""
+        with self.lock:
+            return sum(len(request.items) for request in self.queue)
 
     @property
     def load(self) -> int:
@@ -98,7 +103,6 @@ class ContinuousBatcher(Generic[S, R, K]):
         request = PendingRequest(key, deque(zip(segments, answers, strict=True)))
         with self.lock:
             self.queue.append(request)
-            self.waiting += len(segments)
         self._start_batches()
         try:
             return await asyncio.gather(*answers)
@@ -106,7 +110,6 @@ class ContinuousBatcher(Generic[S, R, K]):
             with self.lock:
                 if request.items:  # then it is in the queue
                     self.queue.remove(request)
-                    self.waiting -= len(request.items)
                     request.items.clear()
             for answer in answers:
                 answer.cancel()
@@ -140,7 +143,6 @@ class ContinuousBatcher(Generic[S, R, K]):
                 request = self.queue.popleft()
                 segment, answer = item = request.items[0]
                 if answer.done():  # its client has left
-                    self.waiting -= len(request.items)
                     request.items.clear()
                     continue
                 if not batch.count:
@@ -154,7 +156,6 @@ class ContinuousBatcher(Generic[S, R, K]):
                 batch.count += 1
                 admitted.append(segment)
                 longest = padded
-                self.waiting -= 1
                 request.items.popleft()
                 if request.items:
                     self.queue.append(request)  # behind all others
@@ -177,7 +178,7 @@ class ContinuousBatcher(Generic[S, R, K]):
             loop.call_soon_threadsafe(_answer, answer, result)
 
         def take_more() -> list[S]:
-            return self._admit(batch) if grows and self.waiting else []
+            return self._admit(batch) if grows and self.queue else []
 
         error: Exception | None = None
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -20,12 +19,13 @@ from regard.runs import Run
 from regard.runs.run import RunSummary, summarize_run
 from regard.search import Hypothesis
 from regard.serve import HTTPError
+from regard.serve.engine.background import run_on_texts
 from regard.serve.engine.batching import ContinuousBatcher
 from regard.serve.engine.workers import BatchKey, LocalDecoder, WorkerPool, run_decoder_process
 from regard.serve.language_detection import internal_code
 from regard.serve.settings import Settings
 from regard.tasks import get_task
-from regard.tasks.base import Prediction, Predictor
+from regard.tasks.base import Predictor
 from regard.training.distributed import choose_device
 from regard.translate import Options, Translation, Translator, load
 from regard.translate.translation import EncodedSegment
@@ -35,7 +35,6 @@ DecoderPool = WorkerPool[EncodedSegment, list[Hypothesis], BatchKey]
 
 TRANSLATE = "translate"
 LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
-SHORT_TEXT = 2000  # characters that are tokenized so soon that no thread is needed
 
 
 @dataclass(frozen=True)
@@ -131,18 +130,13 @@ class TranslationModel:
 
     async def translate(self, texts: Sequence[str], options: Options) -> list[Translation]:
         """Translate texts, in batches with those of other requests."""
-        is_short = sum(map(len, texts)) <= SHORT_TEXT
-
-        async def run(function: Callable[..., T], *arguments: Any) -> T:
-            return function(*arguments) if is_short else await asyncio.to_thread(function, *arguments)
-
         compiled = replace(self.translator.compile_options(options), glossary=self.glossary)
-        prepared = await run(self.translator.prepare_texts, texts, compiled)
+        prepared = await run_on_texts(texts, self.translator.prepare_texts, texts, compiled)
         language = self.language_ids
         segments = [one._replace(ids=[*language, *one.ids]) for one in prepared.encoded_segments if one.ids]
         found = await self.batcher(segments, BatchKey(options.beam, options.n_best))
         hypotheses = [[_skip_attention(one, len(language)) for one in of_segment] for of_segment in found]
-        return await run(self.translator.finish_texts, prepared, hypotheses, options)
+        return await run_on_texts(texts, self.translator.finish_texts, prepared, hypotheses, options)
 
     def close(self) -> None:
         """End the decoder after its current batches."""
@@ -176,10 +170,6 @@ class PredictionModel:
     task: str
     folder: Path
     predictor: Predictor
-
-    def predict(self, inputs: Sequence[Any]) -> Sequence[Prediction]:
-        """Predict for inputs as a request has them."""
-        return self.predictor.predict([self.predictor.parse_json_input(value) for value in inputs])
 
 
 class ModelRegistry:

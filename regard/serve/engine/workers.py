@@ -42,7 +42,7 @@ class WorkerMessage(NamedTuple):
     error: Exception | None = None  # that ended the batch
 
 
-class Worker(Generic[S, R, K]):
+class Worker:
     """A worker process and the service's end of its pipe."""
 
     def __init__(self, main: WorkerMain) -> None:
@@ -59,25 +59,6 @@ class Worker(Generic[S, R, K]):
         self.pipe.recv()
         self.is_ready = True
 
-    def decode(
-        self, segments: Sequence[S], key: K, report: Callable[[int, R], None], take_more: Callable[[], Sequence[S]]
-    ) -> None:
-        """Decode a batch; RuntimeError if the worker dies."""
-        try:
-            self.pipe.send((key, list(segments)))
-            while not (message := self._receive(report)).is_end:
-                self.pipe.send(list(take_more()))
-        except (EOFError, OSError) as error:
-            raise RuntimeError(f"the decoder process has ended with {self.wait()}") from error
-        if message.error:
-            raise message.error
-
-    def _receive(self, report: Callable[[int, R], None]) -> WorkerMessage:
-        message: WorkerMessage = self.pipe.recv()
-        for number, result in message.results:
-            report(number, result)
-        return message
-
     def close(self) -> None:
         """End the worker, which notices that its pipe is closed, unless it is still loading."""
         self.pipe.close()
@@ -92,7 +73,7 @@ class WorkerPool(Generic[S, R, K]):
     def __init__(self, main: WorkerMain, count: int) -> None:
         self.main = main
         self.count = count
-        self.idle: list[Worker[S, R, K]] = [Worker(main) for _ in range(count)]
+        self.idle = [Worker(main) for _ in range(count)]
         self.changed = threading.Condition()  # held while `idle` is changed
         self.retry_at = 0.0  # time before which no start is tried, because the latest one has failed
 
@@ -117,18 +98,29 @@ class WorkerPool(Generic[S, R, K]):
     def decode(
         self, segments: Sequence[S], key: K, report: Callable[[int, R], None], take_more: Callable[[], Sequence[S]]
     ) -> None:
-        """Decode a batch in an idle worker; OverloadedError if none can be started."""
+        """Decode a batch in an idle worker; OverloadedError if none can be started, RuntimeError if it dies."""
         worker = self._take()
         try:
             if not worker.process.is_alive():
                 worker = self._replace(worker)
-            worker.decode(segments, key, report, take_more)
+            worker.pipe.send((key, list(segments)))
+            while True:
+                message: WorkerMessage = worker.pipe.recv()
+                for number, result in message.results:
+                    report(number, result)
+                if message.is_end:
+                    break
+                worker.pipe.send(list(take_more()))
+        except (EOFError, OSError) as error:
+            raise RuntimeError(f"the decoder process has ended with {worker.wait()}") from error
         finally:
             with self.changed:
                 self.idle.append(worker)
                 self.changed.notify_all()
+        if message.error:
+            raise message.error
 
-    def _take(self) -> Worker[S, R, K]:
+    def _take(self) -> Worker:
         """Take a worker that runs, or, if all of them are busy or dead, a dead one that may be replaced."""
         with self.changed:
             while True:
@@ -142,10 +134,10 @@ class WorkerPool(Generic[S, R, K]):
                     raise OverloadedError("no decoder process runs", "The decoder restarts; try again in a moment")
                 self.changed.wait()
 
-    def _replace(self, dead: Worker[S, R, K]) -> Worker[S, R, K]:
+    def _replace(self, dead: Worker) -> Worker:
         log_event("decoder died", logging.ERROR, exit_code=dead.wait())
         try:
-            worker: Worker[S, R, K] = Worker(self.main)
+            worker = Worker(self.main)
             worker.wait_until_ready()
         except (EOFError, OSError) as error:  # OSError: no memory, processes or file descriptors are left
             self.retry_at = time.monotonic() + RETRY_PAUSE

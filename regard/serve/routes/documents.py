@@ -20,9 +20,8 @@ from regard.serve.access import count_requests
 from regard.serve.engine.documents import Document
 from regard.serve.language_detection import AUTO, Detection, public_code
 from regard.serve.schemas import describe_request
-from regard.serve.service import Client, Service
-from regard.translate import Options
-from regard.translate.translation import describe_problems
+from regard.serve.service import Client, Service, describe_warnings
+from regard.translate import Options, Translation
 
 TEXTS_AT_ONCE = 100  # texts of a document that wait together
 DETECTION_TEXTS = 100  # of a document, that its language is detected from
@@ -102,16 +101,12 @@ async def _translate_texts(
     detected, target, _ = await asyncio.to_thread(find_languages)
     route = service.find_route(detected, target)
     options = Options(beam=service.settings.beam, tags=True, alignments=False)
-    translated: list[str] = []
-    unaligned = untranslated = 0
+    translated: list[Translation] = []
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         await asyncio.sleep(0)  # other requests are answered meanwhile, also if no text needs a model
-        part = await service.translate(texts[start : start + TEXTS_AT_ONCE], route, options)
-        translated += [one.text for one in part]
-        unaligned += sum(one.unaligned_tags > 0 for one in part)
-        untranslated += sum(one.untranslated > 0 for one in part)
-    warnings += describe_problems(len(texts), unaligned, untranslated)
-    return translated
+        translated += await service.translate(texts[start : start + TEXTS_AT_ONCE], route, options)
+    warnings += describe_warnings(translated)
+    return [one.text for one in translated]
 
 
 def _name_translation(name: str, source: str, target: str) -> str:

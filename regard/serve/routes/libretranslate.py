@@ -13,13 +13,13 @@ from starlette.responses import JSONResponse, Response
 
 from regard.documents.document import list_supported_extensions
 from regard.serve import HTTPError, schemas
+from regard.serve.engine.background import run_on_texts
 from regard.serve.engine.models import TranslationModel
 from regard.serve.language_detection import AUTO, Detection, name_language, public_code
 from regard.serve.schemas import describe_request, encode_json
-from regard.serve.service import Service, find_texts_with_letters
+from regard.serve.service import Service, describe_warnings, find_texts_with_letters
 from regard.tokenizers.segmentation import split_words
 from regard.translate import Options, Translation
-from regard.translate.translation import describe_problems
 
 FORMATS = ("text", "html")
 MAX_WEIGHTS = 500**2  # of alignments in one response
@@ -41,12 +41,12 @@ def make_router(service: Service) -> APIRouter:
             raise HTTPError(f"Invalid request: alternatives parameter must be <= {limit}")
         service.check_sizes(texts, client)
         # 2. The languages, and the models between them; none if the texts have no letters.
-        source, target, detection = await service.run_on_texts(
+        source, target, detection = await run_on_texts(
             texts, service.find_languages, parameters.source, parameters.target, texts
         )
         if parameters.format not in FORMATS:
             raise HTTPError(f"{parameters.format} format is not supported")
-        is_empty = detection is not None and not await service.run_on_texts(texts, find_texts_with_letters, texts)
+        is_empty = detection is not None and not await run_on_texts(texts, find_texts_with_letters, texts)
         route = [] if is_empty else _select_models(service, parameters.model, source, target)
         # 3. The translation, in batches with other requests.
         is_html = parameters.format == "html"
@@ -68,7 +68,7 @@ def make_router(service: Service) -> APIRouter:
         parameters, client = await service.authorize_and_read(request, schemas.DetectRequest)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         service.check_sizes(texts, client)
-        detections = await service.run_on_texts(texts, service.detect, "\n".join(texts))
+        detections = await run_on_texts(texts, service.detect, "\n".join(texts))
         return JSONResponse([_detection_to_json(detection) for detection in detections])
 
     @routes.get("/languages", response_model=list[schemas.Language])
@@ -101,7 +101,7 @@ def make_router(service: Service) -> APIRouter:
         suggestion = schemas.validate(schemas.SuggestRequest, values)
         texts = [suggestion.q, suggestion.s]
         service.check_sizes(texts, client)
-        source, target, _ = await service.run_on_texts(
+        source, target, _ = await run_on_texts(
             texts, service.find_languages, suggestion.source, suggestion.target, texts[:1]
         )
         async with suggestion_lock:
@@ -144,16 +144,9 @@ def make_response(
         response["alternatives"] = shape([_list_alternatives(one)[:alternatives] for one in translations])
     if parameters.alignment:
         response["alignment"] = shape([_alignment_to_json(one) for one in translations])
-    if warnings := _describe_problems(translations):
+    if warnings := describe_warnings(translations):
         response["warnings"] = warnings
     return response
-
-
-def _describe_problems(translations: list[Translation]) -> list[str]:
-    """Return warnings about tags without alignment, and about sentences without translation."""
-    unaligned = sum(one.unaligned_tags > 0 for one in translations)
-    untranslated = sum(one.untranslated > 0 for one in translations)
-    return describe_problems(len(translations), unaligned, untranslated)
 
 
 def _list_alternatives(translation: Translation) -> list[str]:

@@ -102,8 +102,10 @@ def make_router(service: Service) -> APIRouter:
         service.check_sizes(list(map(_join_texts, inputs)), client)
 
         def predict_as_json() -> bytes:
-            predictions = list(map(_prediction_to_json, model.predict(inputs)))
-            return encode_json({"model": model.name, "task": model.task, "predictions": predictions})
+            made = model.predictor.predict(list(map(model.predictor.parse_json_input, inputs)))
+            return encode_json(
+                {"model": model.name, "task": model.task, "predictions": list(map(_prediction_to_json, made))}
+            )
 
         return Response(await service.prediction_pool(predict_as_json), media_type="application/json")
 
