@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
@@ -40,15 +40,14 @@ def serve(runs: Sequence[str], settings: Settings) -> None:
     """Load the runs and answer requests until a signal ends the service; accepted requests are answered first."""
     configure_logging()
     _handle_termination(_exit)
-    with ExitStack() as stack:
-        sockets = bind(settings.host, settings.port)
-        stack.callback(close_all, sockets)
-        sys.setswitchinterval(0.0005)  # seconds: the event loop must not wait long for threads that decode
-        service = stack.enter_context(closing(Service(runs, settings)))
+    close_all(listen(settings.host, settings.port))  # an address that cannot be used is reported at once
+    sys.setswitchinterval(0.0005)  # seconds: the event loop must not wait long for threads that decode
+    with closing(Service(runs, settings)) as service:
         server = Server(make_server_config(service))
         _handle_termination(server.handle_exit)
-        listen(sockets)
         freeze_garbage_collector()
+        # Only now: of two services, a proxy asks the other one as long as this one refuses connections.
+        sockets = listen(settings.host, settings.port)
         announce(service, format_url(settings.host, sockets))
         server.run(sockets)
 
@@ -104,65 +103,32 @@ def announce(service: Service, url: str) -> None:
             os.dup2(null.fileno(), sys.stdout.fileno())
 
 
-def bind(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket to each address of a host, before models are loaded; clients cannot connect yet.
-
-    uvicorn binds only when the application is loaded.
-    """
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Listen on each address of a host, on one port: if it is 0, any that is free."""
     try:
         addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise UserError(f"--host {host}: no such address ({getattr(error, 'strerror', None) or error})") from error
     sockets: list[socket.socket] = []
-    for number, (family, kind, protocol, _, address) in enumerate(addresses, 1):
+    for number, (family, _, _, _, address) in enumerate(addresses, 1):
         try:
-            sockets.append(_bind_one(family, kind, protocol, (address[0], port, *address[2:])))
+            sockets.append(socket.create_server((address[0], port, *address[2:]), family=family, backlog=BACKLOG))
         except OSError as error:
             if error.errno in UNAVAILABLE and (sockets or number < len(addresses)):
                 continue
             close_all(sockets)
-            raise _explain_bind_error(host, port, error) from error
-        port = sockets[0].getsockname()[1]  # if it is 0, any free port, the same for all addresses
+            message = f"--host {host} --port {port} cannot be listened on: {error.strerror or error}"
+            if error.errno == errno.EADDRINUSE:
+                message = f"port {port} of {host} is in use already; choose another with --port (0: any that is free)"
+            raise UserError(message) from error
+        port = sockets[0].getsockname()[1]
     return sockets
-
-
-def _bind_one(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> socket.socket:
-    bound = socket.socket(family, kind, protocol)
-    try:
-        if sys.platform != "win32":  # where it would allow a second service on the same port
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
-        bound.bind(address)
-    except OSError:
-        bound.close()
-        raise
-    return bound
-
-
-def listen(sockets: Sequence[socket.socket]) -> None:
-    """Let clients connect, once models are loaded: a proxy with two services asks the other one until then.
-
-    Another process may listen on an address since it was bound.
-    """
-    for bound in sockets:
-        try:
-            bound.listen(BACKLOG)
-        except OSError as error:
-            host, port = bound.getsockname()[:2]
-            raise _explain_bind_error(host, port, error) from error
 
 
 def close_all(sockets: Sequence[socket.socket]) -> None:
     """Close the sockets."""
     for bound in sockets:
         bound.close()
-
-
-def _explain_bind_error(host: str, port: int, error: OSError) -> UserError:
-    if error.errno == errno.EADDRINUSE:
-        return UserError(f"port {port} of {host} is in use already; choose another with --port (0: any that is free)")
-    return UserError(f"--host {host} --port {port} cannot be listened on: {error.strerror or error}")
 
 
 def format_url(host: str, sockets: Sequence[socket.socket]) -> str:

@@ -9,13 +9,14 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
@@ -28,6 +29,7 @@ from regard.runs import Run
 from regard.serve import server as http_server
 from regard.serve.engine.batching import MAX_SHARE
 from regard.serve.server import announce
+from regard.serve.settings import Settings
 
 
 class ServeProcess:
@@ -184,11 +186,11 @@ def test_unusable_address_is_reported_before_models_are_loaded(regard: Command, 
 
 def test_unknown_host_name_is_an_error() -> None:
     with pytest.raises(UserError, match=r"--host a\.\.b: no such address"):
-        http_server.bind("a..b", 0)
+        http_server.listen("a..b", 0)
 
 
 def test_all_addresses_of_a_host_share_one_port() -> None:
-    sockets = http_server.bind("localhost", 0)
+    sockets = http_server.listen("localhost", 0)
     try:
         assert len({one.getsockname()[1] for one in sockets}) == 1
         assert http_server.format_url("::1", sockets) == f"http://[::1]:{sockets[0].getsockname()[1]}"
@@ -196,28 +198,51 @@ def test_all_addresses_of_a_host_share_one_port() -> None:
         http_server.close_all(sockets)
 
 
-def test_clients_are_refused_until_models_are_loaded() -> None:
+def serve_on_free_port(monkeypatch: pytest.MonkeyPatch, load: Callable[[int], None]) -> None:
+    """Run `serve` on a port of its own, with `load`, which gets the port, in the place of loading models."""
+
+    def make_service(runs: Sequence[str], settings: Settings) -> Any:
+        load(settings.port)
+        return SimpleNamespace(close=lambda: None)
+
+    for name in ("configure_logging", "_handle_termination", "make_server_config"):
+        monkeypatch.setattr(http_server, name, MagicMock())
+    monkeypatch.setattr(
+        http_server, "Server", lambda config: SimpleNamespace(handle_exit=None, run=http_server.close_all)
+    )
+    monkeypatch.setattr(http_server, "freeze_garbage_collector", lambda: None)
+    monkeypatch.setattr("sys.setswitchinterval", lambda seconds: None)
+    monkeypatch.setattr(http_server, "Service", make_service)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    http_server.serve([], Settings(port=port))
+
+
+def test_clients_are_refused_until_models_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy with two services asks the other one only if this one refuses connections."""
-    sockets = http_server.bind("127.0.0.1", 0)
-    try:
-        address = sockets[0].getsockname()
+    connected = []
+
+    def load(port: int) -> None:
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(address)
-        http_server.listen(sockets)
-        socket.create_connection(address).close()
-    finally:
-        http_server.close_all(sockets)
+            socket.create_connection(("127.0.0.1", port))
+
+    def connect(service: object, url: str) -> None:
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))).close()
+        connected.append(url)
+
+    monkeypatch.setattr(http_server, "announce", connect)
+    serve_on_free_port(monkeypatch, load)
+    assert len(connected) == 1
 
 
-def test_port_taken_since_binding_is_an_error() -> None:
-    first = http_server.bind("127.0.0.1", 0)
-    second = http_server.bind("127.0.0.1", first[0].getsockname()[1])
+def test_port_taken_while_models_are_loaded_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[socket.socket] = []
     try:
-        http_server.listen(first)
         with pytest.raises(UserError, match="is in use already"):
-            http_server.listen(second)
+            serve_on_free_port(monkeypatch, lambda port: others.extend(http_server.listen("127.0.0.1", port)))
+        assert others
     finally:
-        http_server.close_all([*first, *second])
+        http_server.close_all(others)
 
 
 @pytest.mark.slow

@@ -183,10 +183,9 @@ def serve_in_thread(*runs: Path | str, **settings: Any) -> Iterator[ThreadServer
     """
     service = Service(list(map(str, runs)), Settings(**{"processes": 0, **settings}))
     service.rate_limiter.clock = FakeClock()  # rate-limit windows do not end, however slow the machine
-    sockets = http_server.bind("127.0.0.1", 0)
+    sockets = http_server.listen("127.0.0.1", 0)
     try:
         server = uvicorn.Server(make_server_config(service))
-        http_server.listen(sockets)
         thread = threading.Thread(target=server.run, args=(sockets,))
         client = ThreadServer(sockets[0].getsockname()[1], service, server)
         handler = _LogHandler(client)
