@@ -1,4 +1,4 @@
-"""HTTP connections: timeouts, a limit, and the cancellation of requests, which uvicorn does not have."""
+"""HTTP connections: timeouts, limits, and the cancellation of requests, which uvicorn does not have."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ class TimeoutProtocol(H11Protocol):
 
     def _close_idlest(self) -> None:
         """Close the connection that has waited longest for a further request, if there is one."""
-        idle = [
-            (connection.timeout_keep_alive_task.when(), id(connection), connection)
+        idle = {
+            timer.when(): connection
             for connection in self.connections
-            if isinstance(connection, TimeoutProtocol) and connection.timeout_keep_alive_task is not None
-        ]
+            if isinstance(connection, TimeoutProtocol) and (timer := connection.timeout_keep_alive_task)
+        }
         if idle:
-            idlest = min(idle)[-1]
+            idlest = idle[min(idle)]
             idlest.transport.close()
             self.connections.discard(idlest)  # uvicorn does so later, when it hears of the end
 
@@ -114,8 +114,7 @@ class TimeoutProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers, and cancel a request that is not answered yet."""
-        for timer in (self.header_timer, self.write_timer):
-            _cancel(timer)
+        _cancel(self.header_timer, self.write_timer)
         if self.is_busy and self.request is not None:
             task, scope = self.request
             scope[DISCONNECTED] = True
@@ -175,8 +174,8 @@ class TimeoutProtocol(H11Protocol):
         self.transport.abort()
 
 
-def _cancel(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
+def _cancel(*timers: asyncio.TimerHandle | None) -> None:
+    for timer in filter(None, timers):
         timer.cancel()
 
 
