@@ -34,7 +34,7 @@ from regard.data.readers.text import Pair
 from regard.paths import wait_for_lock
 from regard.runs import Run, checkpoint
 from regard.serve.engine.documents import FileStore
-from regard.serve.server import bind
+from regard.serve.server import listen
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
 from regard.tokenizers.tokenizer import Tokenizers
 from regard.tokenizers.words import WordTokenizer
@@ -161,8 +161,9 @@ def test_lock_is_waited_for_after_windows_gave_up(tmp_path: Path, monkeypatch: p
 
 
 def test_port_cannot_be_shared_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    (bound,) = bind("127.0.0.1", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "name", "nt")
+        (bound,) = listen("127.0.0.1", 0)
     with bound:
         assert not bound.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
 
