@@ -54,7 +54,7 @@ class LimitedParser(h11.Connection):
             if not (last := LAST_CHUNK.match(data)):
                 return
             start = last.end() - 1
-        blank_line = BLANK_LINE.search(data, start)
+        blank_line = BLANK_LINE.search(data, start, start + HEAD_SIZE)
         end = blank_line.start() if blank_line else len(data)
         if data.count(b"\n", start, end) > MAX_FIELDS or end - start > HEAD_SIZE:
             raise h11.RemoteProtocolError("the request has too many headers", error_status_hint=431)
