@@ -50,7 +50,7 @@ def make_router(service: Service) -> APIRouter:
         route = [] if is_empty else _select_models(service, parameters.model, source, target)
         # 3. The translation, in batches with other requests.
         is_html = parameters.format == "html"
-        if parameters.alignment and _count_weights(texts) > MAX_WEIGHTS:
+        if parameters.alignment and sum(len(split_words(text)) ** 2 for text in texts) > MAX_WEIGHTS:
             raise HTTPError(f"Invalid request: alignment is given for up to {math.isqrt(MAX_WEIGHTS)} words at a time")
         n_best = 1 + (0 if is_html else alternatives)
         beam = max(service.settings.beam, n_best)
@@ -89,7 +89,22 @@ def make_router(service: Service) -> APIRouter:
     @routes.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
         """Return the settings for a web page."""
-        return _make_page_settings(service)
+        chosen = service.settings
+        source, target = next(iter(service.models.pairs), (AUTO, "en"))
+        return {
+            "alternativesLimit": chosen.alternatives_limit,
+            "apiKeys": chosen.keys is not None,
+            "beam": chosen.beam,
+            "charLimit": chosen.char_limit,
+            "fileLimit": chosen.file_limit,
+            "filesTranslation": chosen.files,
+            "frontendTimeout": 500,
+            "keyLink": chosen.key_link,
+            "keyRequired": chosen.require_key,
+            "language": {"source": name_language(source), "target": name_language(target)},
+            "suggestions": chosen.suggestions is not None,
+            "supportedFilesFormat": list_supported_extensions(),
+        }
 
     @routes.post("/suggest", response_model=schemas.Success, **describe_request(schemas.SuggestRequest))
     async def suggest(request: Request) -> Response:
@@ -109,11 +124,6 @@ def make_router(service: Service) -> APIRouter:
         return JSONResponse({"success": True})
 
     return routes
-
-
-def _count_weights(texts: list[str]) -> int:
-    """Return about how many weights the alignments of the texts have."""
-    return sum(len(split_words(text)) ** 2 for text in texts)
 
 
 def _select_models(service: Service, name: str, source: str, target: str) -> list[TranslationModel]:
@@ -181,22 +191,3 @@ def _append_suggestion(path: Path, pair: dict[str, str]) -> None:
         raise HTTPError("No more suggestions are kept on this server.", 403)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(pair, ensure_ascii=False) + "\n")
-
-
-def _make_page_settings(service: Service) -> dict[str, Any]:
-    settings = service.settings
-    source, target = next(iter(service.models.pairs), (AUTO, "en"))
-    return {
-        "alternativesLimit": settings.alternatives_limit,
-        "apiKeys": settings.keys is not None,
-        "beam": settings.beam,
-        "charLimit": settings.char_limit,
-        "fileLimit": settings.file_limit,
-        "filesTranslation": settings.files,
-        "frontendTimeout": 500,
-        "keyLink": settings.key_link,
-        "keyRequired": settings.require_key,
-        "language": {"source": name_language(source), "target": name_language(target)},
-        "suggestions": settings.suggestions is not None,
-        "supportedFilesFormat": list_supported_extensions(),
-    }
