@@ -130,10 +130,11 @@ def make_recipe_keys_page() -> str:
 
 def find_environment_variables() -> set[str]:
     """Return the names of all environment variables that `regard` reads or sets, found in its source code."""
-    found = set()
+    options = yaml.safe_load((ROOT / "regard/cli/options.yaml").read_text(encoding="utf-8"))
+    found = {option["envvar"] for group in options.values() for option in group.values() if "envvar" in option}
     for path in sorted((ROOT / "regard").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if "environ" not in text and "envvar" not in text:
+        if "environ" not in text:
             continue
         nodes = list(ast.walk(ast.parse(text)))
         constants: dict[str, object] = {}
@@ -161,8 +162,6 @@ def _list_variable_names(node: ast.AST) -> list[ast.expr]:
     """Return the expressions that name environment variables in a node of a syntax tree."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ENVIRONMENT_CALLS:
         return node.args[:1] if _is_environment(node.func.value) else []
-    if isinstance(node, ast.Call):
-        return [keyword.value for keyword in node.keywords if keyword.arg == "envvar"]
     if isinstance(node, ast.Subscript) and _is_environment(node.value):
         return [node.slice]
     if isinstance(node, ast.Compare) and _is_environment(node.comparators[0]):
