@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -17,7 +18,7 @@ import sentencepiece
 
 from regard.errors import UserError
 from regard.special_tokens import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from regard.tokenizers.segmentation import has_unspaced_script, split_graphemes
+from regard.tokenizers.segmentation import find_word_spans, has_unspaced_script, split_graphemes
 from regard.tokenizers.tokenizer import (
     NORMALIZATION_VERSION,
     Tokenizer,
@@ -59,6 +60,7 @@ class BpeMerges:
 
 
 WORD_START = "▁"  # SentencePiece's mark at the beginning of a word
+WORD_BOUNDARY = "\x1f"  # in training text of scripts without spaces: a control character, and a piece that no text has
 _WORD = re.compile(r"\S+")
 _LETTER = regex.compile(r"[\p{L}\p{M}\p{N}\u200c\u200d]")  # with marks and joiners, which continue a word
 # Ends a model file: `normalizer_spec.name`, which SentencePiece ignores. A field may occur again in such a file.
@@ -92,12 +94,16 @@ class SentencePieceTokenizer(Tokenizer):
         byte_fallback: bool = True,
         lowercase: bool = False,
         tags: Sequence[str] = (),
+        within_words: bool = False,
     ) -> SentencePieceTokenizer:
         """Train on text; the vocabulary is smaller than `size` if the text does not contain that many pieces.
 
         A tag gets an id that no text can produce. Characters with byte fallback have 256 byte pieces besides `size`.
+        With `within_words`, pieces are parts of words in scripts without spaces, too.
         """
         model, lines = io.BytesIO(), (normalize(line, lowercase) for line in lines)
+        if within_words:
+            lines = map(_mark_word_boundaries, lines)
         clusters: list[str] = []
         if kind == "char":
             lines, clusters = _find_frequent_clusters(lines, size - len(SPECIAL_TOKENS) - len(tags))
@@ -124,6 +130,7 @@ class SentencePieceTokenizer(Tokenizer):
                 control_symbols=[format_tag(tag) for tag in tags],
                 user_defined_symbols=clusters,
                 required_chars="".join(sorted(set("".join(clusters)))),  # for unknown clusters, if there is room
+                pretokenization_delimiter=WORD_BOUNDARY if within_words else "",
                 max_sentence_length=1_000_000,
                 minloglevel=2,
             )
@@ -291,6 +298,14 @@ class SentencePieceTokenizer(Tokenizer):
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces, with `▁` at the beginning of words."""
         return [self.pieces[id] for id in ids]
+
+
+def _mark_word_boundaries(line: str) -> str:
+    """Separate the words of a line that no space separates."""
+    if not has_unspaced_script(line):
+        return line
+    starts = [start for (_, end), (start, _) in pairwise(find_word_spans(line)) if start == end]
+    return WORD_BOUNDARY.join(line[start:end] for start, end in pairwise([0, *starts, len(line)]))
 
 
 def _find_frequent_clusters(lines: Iterable[str], size: int) -> tuple[list[str], list[str]]:

@@ -282,6 +282,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train one tokenizer, of one side or of both sides together."""
     from regard.tokenizers.sentencepiece import SentencePieceTokenizer  # which imports this module
+    from regard.tokenizers.segmentation import has_unspaced_script, is_segmenter_installed
     from regard.tokenizers.words import WordTokenizer
 
     size, kind, lowercase = settings.vocabulary, settings.kind, settings.lowercase
@@ -290,8 +291,10 @@ def train_tokenizer(
         raise UserError("text.kind=marian is the vocabulary of an imported model: name its run with --init-from")
     if kind == "word":
         return WordTokenizer.train(lines(), size, lowercase, tags).for_language(language)
+    # A piece of several words would blur what they are aligned with.
+    within_words = kind != "char" and is_segmenter_installed() and any(map(has_unspaced_script, lines()))
     sample = subsample_lines(lines, _MAX_TRAINING_LINES)
-    trained = SentencePieceTokenizer.train(sample, size, kind, settings.byte_fallback, lowercase, tags)
+    trained = SentencePieceTokenizer.train(sample, size, kind, settings.byte_fallback, lowercase, tags, within_words)
     return trained.for_language(language)
 
 

@@ -1,17 +1,20 @@
 """Units of alignments: how much of each token is in each word or character, in all scripts and tokenizers."""
 
 import unicodedata
+from itertools import accumulate
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.synthetic.translation import generate_corpus
 from regard.tokenizers import segmentation
 from regard.tokenizers.alignment_units import CHARACTERS, SUBWORDS, UNITS, find_presegmented_words
 from regard.tokenizers.segmentation import find_word_spans, join_words, split_words
 from regard.tokenizers.sentencepiece import SentencePieceTokenizer
-from regard.tokenizers.tokenizer import WORDS, Tokenizer, find_units, find_units_of_text
+from regard.tokenizers.tokenizer import WORDS, TextSettings, Tokenizer, find_units, find_units_of_text, train_tokenizer
 from regard.tokenizers.words import WordTokenizer
 
 LINES = [
@@ -164,3 +167,24 @@ def test_decomposed_text_has_the_words_of_composed_text(has_icu: bool) -> None:
     one, other = (find_units_of_text(TOKENIZERS["char"], text) for text in (composed, decomposed))
     assert [unicodedata.normalize("NFC", word) for word in other.words] == one.words
     np.testing.assert_allclose(one.make_weights(len(one.subwords)), other.make_weights(len(one.subwords)), atol=1e-5)
+
+
+def measure_pieces_across_words(tokenizer: Tokenizer, lines: list[str]) -> float:
+    """Return the fraction of the tokens of lines that contain the end of a word before their own end."""
+    across = []
+    for line in lines:
+        tokens = [token.strip("▁") for token in tokenizer.convert_ids_to_tokens(tokenizer.encode(line))]
+        ends = {end for _, end in find_word_spans(line)}
+        spans = zip(tokens, accumulate(map(len, tokens)), strict=True)
+        across += [not ends.isdisjoint(range(end - len(token) + 1, end)) for token, end in spans]
+    return sum(across) / len(across)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_pieces_of_a_new_vocabulary_do_not_span_words_without_spaces_between_them(
+    kind: Literal["bpe", "unigram"],
+) -> None:
+    lines = ["".join(pair.target.split()) for pair in generate_corpus(train=300, dev=0, test=0, pair="en-ja")["train"]]
+    settings = TextSettings(kind=kind, vocabulary=1000)
+    assert measure_pieces_across_words(train_tokenizer(settings, lambda: iter(lines)), lines) < 0.03
+    assert measure_pieces_across_words(SentencePieceTokenizer.train(lines, 1000, kind), lines) > 0.2, "the opposite"
