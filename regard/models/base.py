@@ -87,6 +87,7 @@ class Decoder(nn.Module):
     """
 
     alignment_head = AlignmentHead()
+    has_attention_sink = False  # whether punctuation of the source gets the attention that heads do not need
     supports_shared_memory = False  # whether `expand_beams` and its companions work; if not, search uses `select`
     # The quantities that one step computes, in order, in the paper's symbols; without a_t there is no attention.
     computation_order: tuple[str, ...] = ("a_t", "c_t")

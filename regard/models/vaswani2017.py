@@ -217,6 +217,7 @@ class TransformerDecoder(Decoder):
     """
 
     supports_shared_memory = True
+    has_attention_sink = True
     computation_order = ("q_t", "a_t", "c_t", "h_t")
 
     def __init__(

@@ -281,8 +281,8 @@ def train_tokenizer(
     settings: VocabularySettings, lines: LineSource, tags: Sequence[str] = (), language: str | None = None
 ) -> Tokenizer:
     """Train one tokenizer, of one side or of both sides together."""
-    from regard.tokenizers.sentencepiece import SentencePieceTokenizer  # which imports this module
     from regard.tokenizers.segmentation import has_unspaced_script, is_segmenter_installed
+    from regard.tokenizers.sentencepiece import SentencePieceTokenizer  # which imports this module
     from regard.tokenizers.words import WordTokenizer
 
     size, kind, lowercase = settings.vocabulary, settings.kind, settings.lowercase

@@ -172,13 +172,13 @@ def _align_by_every_head(
 ) -> list[list[Alignment]]:
     """Return the alignments of each pair by every head, both at a token's own step and at the next one."""
     ids = [translator.encode_pair(*pair, presegmented) for pair in pairs]
-    attentions = _compute_all_attentions(translator, ids)
+    attentions, has_sink = _compute_all_attentions(translator, ids), translator.has_attention_sink
     alignments = []
     for row, (pair, (source, target)) in enumerate(zip(pairs, ids, strict=True)):
         tokenized = translator.tokenize_pair(pair, presegmented=presegmented)
         of_pair = (attention[row, : len(target), : len(source) + 1] for attention in attentions)
         shifted_or_not = chain.from_iterable((attention, shift_to_next_step(attention)) for attention in of_pair)
-        alignments.append([align_words(attention, *tokenized) for attention in shifted_or_not])
+        alignments.append([align_words(attention, *tokenized, has_sink) for attention in shifted_or_not])
     return alignments
 
 

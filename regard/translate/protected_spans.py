@@ -23,7 +23,6 @@ from regard.translate.translation import (
     EncodedSegment,
     Segment,
     Translation,
-    find_argmax_links,
     join_segments,
     keep_untranslated,
     split_outer_whitespace,
@@ -177,10 +176,18 @@ def _add_urls_to_alignment(alignment: Alignment, source: _UrlWordMap, target: _U
     soft = np.zeros((len(target.words), len(source.words)), dtype=np.float32)
     plain_soft = alignment.soft[np.ix_(target.plain_positions, source.plain_positions)]
     soft[np.ix_(target.positions, source.positions)] = plain_soft
+    columns_of_words = dict(zip(reversed(source.plain_positions), reversed(source.positions), strict=True))
+    link_of_rows = {target_word: source_word for source_word, target_word in alignment.pairs}
+    links = [
+        (columns_of_words[link_of_rows[word]], row)
+        for row, word in zip(target.positions, target.plain_positions, strict=True)
+        if link_of_rows.get(word) in columns_of_words
+    ]
     for row, url in target.urls.items():
         columns = [column for column, other in source.urls.items() if other == url]
         soft[row, columns] = 1 / max(len(columns), 1)
-    return Alignment(source.words, target.words, soft, find_argmax_links(soft), source.spans, target.spans)
+        links += [(column, row) for column in columns[:1]]
+    return Alignment(source.words, target.words, soft, sorted(links), source.spans, target.spans)
 
 
 class PreparedTexts(NamedTuple):

@@ -14,6 +14,7 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
+import regex
 import torch
 
 from regard.data.languages import find_asian_language
@@ -250,13 +251,17 @@ def _shift_spans(spans: Sequence[Span], offset: int) -> list[Span]:
 def _concatenate_alignments(alignments: Sequence[Alignment]) -> Alignment:
     """Join alignments of subwords or characters, which are in one segment each."""
     soft = torch.block_diag(*(torch.from_numpy(one.soft) for one in alignments)).numpy()  # type: ignore[no-untyped-call]
+    links, first_source, first_target = list[Link](), 0, 0
+    for one in alignments:
+        links += [(first_source + source, first_target + target) for source, target in one.pairs]
+        first_source, first_target = first_source + len(one.source), first_target + len(one.target)
     source, target = (
         [word for one in alignments for word in one.source],
         [word for one in alignments for word in one.target],
     )
     source_spans = [span for one in alignments for span in one.source_spans]
     target_spans = [span for one in alignments for span in one.target_spans]
-    return Alignment(source, target, soft, find_argmax_links(soft), source_spans, target_spans, alignments[0].units)
+    return Alignment(source, target, soft, sorted(links), source_spans, target_spans, alignments[0].units)
 
 
 class Alignment(NamedTuple):
@@ -265,7 +270,7 @@ class Alignment(NamedTuple):
     source: list[str]
     target: list[str]
     soft: Floats  # target words × source words; the rest of a row, up to 1, is attention to the source's EOS
-    pairs: list[Link]  # (source word, target word): for each target word the source word that it attends to most
+    pairs: list[Link]  # (source word, target word): see `align_words`
     source_spans: Sequence[Span] = ()  # the characters of each word in the texts
     target_spans: Sequence[Span] = ()
     units: str = WORDS  # or subwords or characters
@@ -277,8 +282,10 @@ class Alignment(NamedTuple):
             position = text.index(word, position) + len(word)
             ends.append(position)
         spans = find_word_spans(text)
-        soft = self.soft[[bisect_right(ends, start) for start, _ in spans]]
-        return self._replace(target=split_words(text), soft=soft, pairs=find_argmax_links(soft), target_spans=spans)
+        rows = [bisect_right(ends, start) for start, _ in spans]
+        link_of_rows = {target_word: source_word for source_word, target_word in self.pairs}
+        links = sorted((link_of_rows[row], new) for new, row in enumerate(rows) if row in link_of_rows)
+        return self._replace(target=split_words(text), soft=self.soft[rows], pairs=links, target_spans=spans)
 
 
 def shift_to_next_step(attention: Floats) -> Floats:
@@ -286,12 +293,18 @@ def shift_to_next_step(attention: Floats) -> Floats:
     return np.concatenate((attention[1:], attention[-1:]))
 
 
-def align_words(attention: Floats, source: TokenizedWords, target: TokenizedWords) -> Alignment:
+_SENTENCE_PUNCTUATION = regex.compile(r"[▁␣‿]*\p{Terminal_Punctuation}+‿*")  # with the marks of tokenizers
+
+
+def align_words(
+    attention: Floats, source: TokenizedWords, target: TokenizedWords, has_attention_sink: bool = False
+) -> Alignment:
     """Compute the word alignment from attention (target tokens × source tokens, EOS last on both sides).
 
     A source word has the sum of its tokens' weights, a target word the mean of its tokens' rows. Of the tokens of a
     target word only those with letters or digits count, if there are any: a full stop at the end of a word attends
-    elsewhere.
+    elsewhere. With `has_attention_sink`, target words with letters or digits are not linked to full stops, commas and
+    the like: these get the attention that heads do not need.
     """
     shape = len(target.words), len(source.words)
     if not all(shape):
@@ -306,7 +319,13 @@ def align_words(attention: Floats, source: TokenizedWords, target: TokenizedWord
     sums = rows.sum(1, keepdims=True)
     rows /= np.where(sums > 0, sums, np.float32(1))
     soft = (rows @ attention @ columns).astype(np.float32)
-    links = find_argmax_links(soft)
+    weights = soft
+    if has_attention_sink:
+        is_sink = np.zeros(attention.shape[1], dtype=bool)
+        is_sink[: len(source.subwords)] = [_SENTENCE_PUNCTUATION.fullmatch(one) is not None for one in source.subwords]
+        is_word = (rows @ has_letters)[:, None] > 0
+        weights = np.where(is_word, rows @ (attention * ~is_sink) @ columns, soft)
+    links = find_argmax_links(weights)
     return Alignment(source.words, target.words, soft, links, source.spans, target.spans, source.units)
 
 

@@ -20,6 +20,7 @@ from regard.console import log_detail
 from regard.data.split import DataSettings
 from regard.errors import UserError
 from regard.models import Seq2Seq
+from regard.models.base import Decoder
 from regard.recipes.recipe import DEFAULT_TASK, get_task_name
 from regard.runs import Run, choose_inference_device
 from regard.search import BeamSearch, Hypothesis, SearchOptions, score_targets
@@ -216,7 +217,7 @@ class Translator:
             source = find_units(self.tokenizers.source, text, encoded.ids, encoded.word_ids, options.units)
             if options.alignments or options.tags:
                 words = find_units(target, written, ids, target.find_word_ids(ids), options.units)
-                alignment = align_words(attention, source, words)
+                alignment = align_words(attention, source, words, self.has_attention_sink)
         if options.replace_unknown:
             if attention is None:
                 raise UserError("this model has no attention, so it cannot replace <unk> by source words")
@@ -258,9 +259,7 @@ class Translator:
 
     def trim_and_shift_attentions(self, hypotheses: Sequence[Hypothesis], num_domain_tags: int = 0) -> list[Hypothesis]:
         """Remove domain tags from the attention of hypotheses, and use that of the next step if necessary."""
-        # The first model with attention decides whether alignments use the attention of the following step.
-        with_attention = (model.decoder for model in self.models if "a_t" in model.decoder.computation_order)
-        is_shifted = next((decoder.alignment_head.shifted for decoder in with_attention), False)
+        is_shifted = self.alignment_decoder is not None and self.alignment_decoder.alignment_head.shifted
         trimmed = []
         for hypothesis in hypotheses:
             attention = hypothesis.attention
@@ -292,7 +291,19 @@ class Translator:
     ) -> Alignment | None:
         """Return the alignment of a scored pair; see `align`."""
         attention = scored.hypothesis.attention
-        return None if attention is None else align_words(attention, *self.tokenize_pair(pair, units, presegmented))
+        if attention is None:
+            return None
+        return align_words(attention, *self.tokenize_pair(pair, units, presegmented), self.has_attention_sink)
+
+    @property
+    def alignment_decoder(self) -> Decoder | None:
+        """The decoder of the first model with attention, which decides how attention becomes alignment."""
+        return next((model.decoder for model in self.models if "a_t" in model.decoder.computation_order), None)
+
+    @property
+    def has_attention_sink(self) -> bool:
+        """See `Decoder`."""
+        return self.alignment_decoder is not None and self.alignment_decoder.has_attention_sink
 
     def tokenize_pair(
         self, pair: tuple[str, str], units: str = WORDS, presegmented: bool = False

@@ -131,6 +131,43 @@ def test_punctuation_joined_to_a_word_does_not_count_for_its_alignment() -> None
     np.testing.assert_allclose(alone.soft, [[0.3, 0.65]], atol=1e-6)
 
 
+@pytest.mark.parametrize("mark", ["", "▁", "␣", "‿"])
+@pytest.mark.parametrize(
+    ("source", "target", "without", "expected"),
+    [
+        # Words of their own: the sink is not linked to words, and stays linked to punctuation.
+        ((["book", "."], [0, 1]), (["Buch", "."], [0, 1]), [(1, 0), (1, 1)], [(0, 0), (1, 1)]),
+        ((["本", "。"], [0, 1]), (["book", "!"], [0, 1]), [(1, 0), (1, 1)], [(0, 0), (1, 1)]),
+        ((["book", ")"], [0, 1]), (["Buch", ")"], [0, 1]), [(1, 0), (1, 1)], [(1, 0), (1, 1)]),  # no terminal mark
+        # Joined to the last word.
+        ((["old", "book."], [0, 1, 1]), (["altes", "..."], [0, 1]), [(1, 0), (1, 1)], [(0, 0), (1, 1)]),
+    ],
+)
+def test_words_are_not_linked_to_an_attention_sink(
+    mark: str,
+    source: tuple[list[str], list[int]],
+    target: tuple[list[str], list[int]],
+    without: list[tuple[int, int]],
+    expected: list[tuple[int, int]],
+) -> None:
+    tokens = {"book.": ["▁book", "."]}
+    pieces = [piece for word in source[0] for piece in tokens.get(word, [f"{mark}{word}"])]
+    rest = len(pieces) - 2
+    attention = np.array([[0.3, *[0.1] * rest, 0.6 - 0.1 * rest, 0.1]] * 2 + [[*[0.0] * len(pieces), 1.0]], np.float32)
+    both = TokenizedWords(*source, pieces), TokenizedWords(*target, target[0])
+    plain, found = align_words(attention, *both), align_words(attention, *both, has_attention_sink=True)
+    assert plain.pairs == without
+    assert found.pairs == expected
+    np.testing.assert_array_equal(found.soft, plain.soft)
+
+
+def test_a_word_with_attention_to_punctuation_alone_has_no_link() -> None:
+    attention = np.array([[0.0, 0.9, 0.1], [0.0, 0.0, 1.0]], dtype=np.float32)
+    both = TokenizedWords(["book", "."], [0, 1], ["book", "."]), TokenizedWords(["Buch"], [0], ["Buch"])
+    assert align_words(attention, *both).pairs == [(1, 0)]
+    assert align_words(attention, *both, has_attention_sink=True).pairs == []
+
+
 def test_a_respelled_word_that_becomes_several_keeps_its_links() -> None:
     attention = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0]], dtype=np.float32)
     found = align_words(attention, TokenizedWords(["a", "b"], [0, 1]), TokenizedWords(["<unk>", "y"], [0, 1]))
