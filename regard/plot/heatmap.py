@@ -22,7 +22,7 @@ from rich.cells import cell_len
 from regard.console import log_message
 from regard.data.languages import is_right_to_left
 from regard.errors import UserError
-from regard.tokenizers.words import format_tokens
+from regard.tokenizers.words import JOINER, SPACER
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,6 +131,11 @@ def plot_weight_bars(axes: Axes, weights: Floats | None, source: Sequence[str]) 
     axes.xaxis.set_inverted(is_right_to_left("".join(source)))
     axes.tick_params(length=0)
     hide_axes_frame(axes)
+
+
+def format_tokens(tokens: Iterable[str]) -> list[str]:
+    """Return tokens as pictures label them: punctuation marks without joiners and spacers, `␣.` as `.`."""
+    return [token.strip(JOINER + SPACER) or token for token in tokens]
 
 
 def label_source_words(axes: Axes, words: Sequence[str]) -> None:

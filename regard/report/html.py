@@ -27,14 +27,13 @@ from regard.models.hypothesis import Floats
 from regard.paths import read_package_yaml
 from regard.plot.attention_overlay import AttentionOverlay
 from regard.plot.charts import PredictedSeries, plot_predicted_series
-from regard.plot.heatmap import plot_heatmap, write_figure
+from regard.plot.heatmap import format_tokens, plot_heatmap, write_figure
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.runs.run import summarize_run
 from regard.special_tokens import EOS, SPECIAL_TOKENS
 from regard.tasks import get_task
 from regard.tasks.base import DevExample, Prediction, Predictor
-from regard.tokenizers.words import format_tokens
 from regard.translate import Translation, Translator
 from regard.translate.inspection import compute_attention_by_head
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from regard.errors import UserError
-from regard.serve import HTTPError
+from regard.serve.errors import HTTPError
 
 TABLE = """
 create table if not exists keys (

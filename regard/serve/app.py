@@ -20,9 +20,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import UserError
-from regard.serve import HTTPError, OverloadedError
 from regard.serve.access import bearer_token, client_address
 from regard.serve.connections import DISCONNECTED
+from regard.serve.errors import HTTPError, OverloadedError
 from regard.serve.metrics import Metrics, log_event
 from regard.serve.routes import documents, libretranslate, models
 from regard.serve.schemas import Error, describe_errors

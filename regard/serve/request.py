@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from regard.serve import HTTPError
 from regard.serve.engine.background import BoundedThreadPool
+from regard.serve.errors import HTTPError
 
 T = TypeVar("T")
 

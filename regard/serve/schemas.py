@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, WithJsonSchema
 from pydantic_core import to_json
 
-from regard.serve import HTTPError
+from regard.serve.errors import HTTPError
 from regard.serve.request import UploadedFile
 
 OptionalNumber = Annotated[int | None, WithJsonSchema({"type": "integer"})]

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 from starlette.requests import Request
 
 from regard.errors import UserError
-from regard.serve import HTTPError
 from regard.serve.access import (
     ApiKey,
     ApiKeyStore,
@@ -26,6 +25,7 @@ from regard.serve.access import (
 from regard.serve.engine.background import BoundedThreadPool, run_on_texts
 from regard.serve.engine.documents import DocumentPool, FileStore
 from regard.serve.engine.models import TranslationModel, load_models
+from regard.serve.errors import HTTPError
 from regard.serve.language_detection import (
     AUTO,
     Detection,

@@ -35,12 +35,13 @@ from regard.models.hypothesis import Floats
 from regard.models.plugins import import_plugins
 from regard.models.registry import MODELS
 from regard.plot.attention_overlay import WeightedWords
+from regard.plot.heatmap import format_tokens
 from regard.recipes.recipe import RunConfig
 from regard.runs import Run
 from regard.synthetic.corpora import write_classification_corpus
 from regard.tasks.base import DevExample, InMemoryTask, Prediction, Predictor, Split, ValidationSample, require_list
 from regard.tokenizers.tokenizer import Tokenizer, VocabularySettings, load_tokenizer, train_tokenizer
-from regard.tokenizers.words import LabelVocabulary, format_tokens
+from regard.tokenizers.words import LabelVocabulary
 
 _ERASED_FRACTION = 0.2  # of the words of a text, in the erasure test
 _MAX_ERASED_TEXTS = 1000

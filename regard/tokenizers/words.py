@@ -134,11 +134,6 @@ def _parse_spacing(entry: str, version: int) -> _Spacing:
     return _Spacing(before, entry[before : len(entry) - after], after)
 
 
-def format_tokens(tokens: Iterable[str]) -> list[str]:
-    """Return tokens as pictures label them: punctuation marks without joiners and spacers, `␣.` as `.`."""
-    return [token.strip(JOINER + SPACER) or token for token in tokens]
-
-
 class WordTokenizer(Tokenizer):
     """Words and punctuation marks, the most frequent first; `it's` and `well-kept` are one word each.
 

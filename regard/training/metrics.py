@@ -41,6 +41,9 @@ class MetricsWriter:
         """Open the files for appending, without the rows that `truncate_metrics_after` removes."""
         if self.is_writer:
             truncate_metrics_after(self.run, step, validated)
+            if self.view is not None:
+                for row in self.run.iterate_metrics():
+                    self.view.add_row(row)
             self.file = self.run.metrics_path.open("a", encoding="utf-8")
             if self.tensorboard:
                 self.tensorboard_writer = _open_tensorboard(self.run.folder / "tensorboard", step)

@@ -152,9 +152,6 @@ class Trainer:
         """Open the metrics, and repeat what an interruption has prevented: a validation, or `on_best`."""
         state = self.train_state
         self.metrics.open_after(state.step, state.validated_step)
-        if state.step and self.view:  # not on other ranks than 0, which alone removes damaged rows
-            for row in self.run.iterate_metrics():
-                self.view.add_row(row)
         self.start_time = self.clock() - state.seconds
         self.throughput.reset()
         self.eta.start(state.step)

@@ -20,9 +20,9 @@ from regard.data.readers.dispatch import read_all_pairs
 from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.run import RunSummary, summarize_run
-from regard.serve import HTTPError
 from regard.serve.access import ApiKeyStore, FixedWindows, Quota, RateLimiter, client_network, hash_key
 from regard.serve.engine.models import summarize_served_run
+from regard.serve.errors import HTTPError
 from regard.serve.routes.models import read_recent_metrics, read_training_curves, thin_out
 from regard.serve.settings import Settings
 

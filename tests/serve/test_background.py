@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from regard.serve import OverloadedError
 from regard.serve.engine.background import BoundedThreadPool
+from regard.serve.errors import OverloadedError
 
 
 def test_full_pool_refuses_work_and_recovers() -> None:

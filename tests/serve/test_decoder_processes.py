@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from support import uppercase_worker
 
 from regard.errors import UserError
-from regard.serve import OverloadedError
 from regard.serve.engine.batching import ContinuousBatcher
 from regard.serve.engine.workers import WorkerMain, WorkerPool
+from regard.serve.errors import OverloadedError
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from support.archives import make_zip
 from support.combinations import slow_after
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
-from regard.serve import HTTPError, OverloadedError
 from regard.serve.engine import documents
 from regard.serve.engine.documents import (
     Document,
@@ -28,6 +27,7 @@ from regard.serve.engine.documents import (
     run_document_process,
     translate_in_process,
 )
+from regard.serve.errors import HTTPError, OverloadedError
 
 BODY = '<w:p xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:r><w:t>a</w:t></w:r></w:p>'
 DOCX = make_zip({"[Content_Types].xml": "<Types/>", "word/document.xml": BODY})

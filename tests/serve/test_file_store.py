@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from regard.serve import HTTPError
 from regard.serve.engine.documents import LIFETIME, MIN_SIZE, FileStore
+from regard.serve.errors import HTTPError
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.server import ask_in_process
 
 from regard.runs import Run
-from regard.serve import HTTPError
+from regard.serve.errors import HTTPError
 from regard.serve.language_detection import URL_SEARCH_SIZE, Detection, LanguageDetector, has_letters
 from regard.serve.service import Service
 from regard.serve.settings import Settings

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.serve import OverloadedError
 from regard.serve.engine.batching import ContinuousBatcher
+from regard.serve.errors import OverloadedError
 
 Report = Callable[[int, str], None]
 More = Callable[[], Sequence[str]]

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from support.server import TIMEOUT, ask_in_process, serve_in_thread
 
 from regard.runs import Run
-from regard.serve import HTTPError, language_detection
+from regard.serve import language_detection
 from regard.serve import request as http_request
 from regard.serve.access import ApiKeyStore
+from regard.serve.errors import HTTPError
 from regard.serve.routes import models
 from regard.serve.schemas import encode_json
 from regard.serve.settings import Settings

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from regard.serve import OverloadedError
+from regard.serve.errors import OverloadedError
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar, cast
 
-from regard.serve import OverloadedError
+from regard.serve.errors import OverloadedError
 
 S = TypeVar("S")  # segment
 R = TypeVar("R")  # result

@@ -21,8 +21,8 @@ from tempfile import gettempdir
 from typing import Any, NamedTuple
 
 from regard.documents import DocumentError, DocumentLimits, translate_document
-from regard.serve import HTTPError, OverloadedError
 from regard.serve.engine.background import ignore_signals, start_process
+from regard.serve.errors import HTTPError, OverloadedError
 
 try:
     import resource

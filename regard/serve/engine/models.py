@@ -18,10 +18,10 @@ from regard.errors import UserError
 from regard.runs import Run
 from regard.runs.run import RunSummary, summarize_run
 from regard.search import Hypothesis
-from regard.serve import HTTPError
 from regard.serve.engine.background import run_on_texts
 from regard.serve.engine.batching import ContinuousBatcher
 from regard.serve.engine.workers import BatchKey, LocalDecoder, WorkerPool, run_decoder_process
+from regard.serve.errors import HTTPError
 from regard.serve.language_detection import internal_code
 from regard.serve.settings import Settings
 from regard.tasks import get_task

@@ -22,9 +22,9 @@ import torch
 
 from regard.errors import UserError
 from regard.search import Hypothesis
-from regard.serve import OverloadedError
 from regard.serve.engine.background import ignore_signals, start_process
 from regard.serve.engine.batching import DecodeBatch, K, R, S
+from regard.serve.errors import OverloadedError
 from regard.serve.metrics import log_event
 from regard.translate import Options, Translator, load
 from regard.translate.translation import EncodedSegment

@@ -15,9 +15,10 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from regard.documents import DocumentLimits
 from regard.documents.document import DOCUMENT_EXTENSIONS
 from regard.documents.tagged_text import strip_placeholder_tags
-from regard.serve import HTTPError, schemas
+from regard.serve import schemas
 from regard.serve.access import count_requests
 from regard.serve.engine.documents import Document
+from regard.serve.errors import HTTPError
 from regard.serve.language_detection import AUTO, Detection, public_code
 from regard.serve.schemas import describe_request
 from regard.serve.service import Client, Service, describe_warnings

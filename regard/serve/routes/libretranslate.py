@@ -12,9 +12,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from regard.documents.document import list_supported_extensions
-from regard.serve import HTTPError, schemas
+from regard.serve import schemas
 from regard.serve.engine.background import run_on_texts
 from regard.serve.engine.models import TranslationModel
+from regard.serve.errors import HTTPError
 from regard.serve.language_detection import AUTO, Detection, name_language, public_code
 from regard.serve.schemas import describe_request, encode_json
 from regard.serve.service import Service, describe_warnings, find_texts_with_letters

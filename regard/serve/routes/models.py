@@ -16,9 +16,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from regard.errors import UserError
 from regard.runs import Run
 from regard.search.scoring import PartialHypothesis, search_with_trace
-from regard.serve import HTTPError, OverloadedError, schemas
+from regard.serve import schemas
 from regard.serve.engine.background import BoundedThreadPool
 from regard.serve.engine.models import PredictionModel, TranslationModel, summarize_served_run
+from regard.serve.errors import HTTPError, OverloadedError
 from regard.serve.language_detection import AUTO, name_language
 from regard.serve.schemas import describe_errors, describe_request, encode_json, round_weights
 from regard.serve.service import Service
