@@ -270,7 +270,7 @@ class PredictionOutput(BaseModel):
     """Prediction for an input; the task adds further fields."""
 
     text: str = Field(description="The same in one line.")
-    attention: list[AttentionLine] = Field(alias="looks")
+    attention_lines: list[AttentionLine]
 
 
 class Predicted(BaseModel):

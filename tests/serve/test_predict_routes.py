@@ -123,12 +123,12 @@ def test_predictions_equal_those_of_the_python_api(task: str, server: Client, ru
     predictor = TASKS[task].load(runs[task].folder)
     [made] = predictor.predict([predictor.parse_json_input(question)])
     assert found["text"] == made.to_text()
-    looks = found.pop("looks")
-    assert [(line["label"], line["words"]) for line in looks] == [
+    lines = found.pop("attention_lines")
+    assert [(line["label"], line["words"]) for line in lines] == [
         (line.label, list(line.words)) for line in made.make_attention_lines()
     ]
-    assert bool(looks) == (task in ("classify", "read", "caption")), "the other tasks have no attention"
-    for line, of in zip(looks, made.make_attention_lines(), strict=True):
+    assert bool(lines) == (task in ("classify", "read", "caption")), "the other tasks have no attention"
+    for line, of in zip(lines, made.make_attention_lines(), strict=True):
         assert line["weights"] == pytest.approx(list(of.weights), abs=1e-3)
     assert json.loads(json.dumps(made.to_dict())).keys() <= found.keys()
 

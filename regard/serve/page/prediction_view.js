@@ -12,7 +12,7 @@ const DARKEST = 0.75; // where the attention weight is 0
 
 /**
  * @typedef {{label: string, words: string[], weights: number[], weight: number | null, darkest: number}} Line
- * @typedef {{text: string, looks: Line[], [name: string]: any}} Prediction
+ * @typedef {{text: string, attention_lines: Line[], [name: string]: any}} Prediction
  */
 
 /**
@@ -23,7 +23,7 @@ const DARKEST = 0.75; // where the attention weight is 0
  * @returns {HTMLElement[]}
  */
 export function drawPrediction(task, made, asked) {
-  return [...ANSWERS[task](made, asked), ...(task === "caption" ? [] : drawAttention(made.looks))];
+  return [...ANSWERS[task](made, asked), ...(task === "caption" ? [] : drawAttention(made.attention_lines))];
 }
 
 /** @type {Record<string, (made: Prediction, asked: any) => HTMLElement[]>} */

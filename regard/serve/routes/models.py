@@ -281,7 +281,7 @@ def _prediction_to_json(prediction: Prediction) -> dict[str, Any]:
         }
         for line in prediction.make_attention_lines()
     ]
-    return {"text": prediction.to_text(), **prediction.to_dict(), "looks": lines}
+    return {"text": prediction.to_text(), **prediction.to_dict(), "attention_lines": lines}
 
 
 def _join_texts(value: Any) -> str:
