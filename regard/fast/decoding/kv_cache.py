@@ -142,21 +142,24 @@ class KVCachedDecoder:
 
     def step(self, state: KVState, tokens: Tensor) -> tuple[Tensor, KVState, Attended]:
         """Take one step: tokens (B,) -> log-probabilities (B, V)."""
-        position, state, heads = state.table.shape[1], self._append_slot(state), self.layers[0].attention.heads
+        position, state = state.table.shape[1], self._append_slot(state)
         cache, (word_mask, source_mask), has_source = state.cache, self._masks(state), state.mask.any(1)
 
         def attend_past(index: int, projected: Tensor) -> Tensor:
-            q, k, v = split_heads(projected, 3, cache.groups, heads)
+            q, k, v = self._split_heads(projected, 3, cache.groups)
             return _attend(q, *cache.append(index, position, k, v), word_mask)[0]
 
         def attend_source(index: int, projected: Tensor) -> tuple[Tensor, Tensor]:
-            [q] = split_heads(projected, 1, len(state.mask), heads)
+            [q] = self._split_heads(projected, 1, len(state.mask))
             return _attend(q, state.keys[index], state.values[index], source_mask)
 
         found, attended = run_decoder_layers(
             self.decoder, tokens, state.step, None if has_source.all() else has_source, attend_past, attend_source
         )
         return found, state._replace(step=state.step + 1), attended
+
+    def _split_heads(self, projected: Tensor, parts: int, groups: int) -> Tensor:
+        return split_heads(projected, parts, groups, self.layers[0].attention.heads)
 
     def _append_slot(self, state: KVState) -> KVState:
         """Make room for the next position, which each row writes to its own slot."""

@@ -1,6 +1,6 @@
-"""Operations of a packed Transformer: their interface, and the implementation in PyTorch.
+"""Operations of a packed Transformer: their interface, the reference implementation in PyTorch, and one for CPUs.
 
-On a CPU it makes fewer passes over memory: ReLU is in place, forward and backward; dropout draws 16 bits a number,
+That for CPUs makes fewer passes over memory: ReLU is in place, forward and backward; dropout draws 16 bits a number,
 four numbers at a time; logits exist for some rows only.
 """
 
@@ -40,59 +40,14 @@ class PackedOps(NamedTuple):
 SDPA_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
-class LinearFunction(Function):
-    """x Wᵀ + b, or x Wᵀ, in the dtype of x, by a GEMM backend."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gemm: Gemm) -> Tensor:
-        """Multiply x (N, I) by weight (O, I) -> (N, O)."""
-        W = weight.to(x.dtype)
-        ctx.gemm, ctx.has_bias = gemm, bias is not None
-        ctx.save_for_backward(x, W)
-        return gemm.mm(x, W.t()) if bias is None else gemm.linear(x, W.t(), bias.to(x.dtype))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x, weight and bias."""
-        (x, W), gemm, dy = ctx.saved_tensors, ctx.gemm, dy.contiguous()
-        dW, db = gemm.linear_grads(dy, x) if ctx.has_bias else (gemm.weight_grad(dy, x), None)
-        return gemm.mm(dy, W), dW, db, None
-
-
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute x Wᵀ + b, or x Wᵀ, of x (N, I) and weight (O, I), in the dtype of x -> (N, O)."""
-    gemm = select_gemm(x)
-    if gemm is not TORCH_GEMM:
-        return LinearFunction.apply(x, weight, bias, gemm)  # type: ignore[no-untyped-call,no-any-return]
     return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
-
-
-class FeedForwardFunction(Function):
-    """max(0, x W_1 + b_1) W_2, in the dtype of x, by a GEMM backend."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, gemm: Gemm) -> Tensor:
-        """Save the hidden layer after ReLU, which says what passed."""
-        V_1, V_2 = W_1.to(x.dtype), W_2.to(x.dtype)
-        h = gemm.linear_relu(x, V_1.t(), b_1.to(x.dtype))
-        ctx.gemm = gemm
-        ctx.save_for_backward(x, h, V_1, V_2)
-        return gemm.mm(h, V_2.t())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Apply the backward pass of ReLU in place."""
-        (x, h, V_1, V_2), gemm, dy = ctx.saved_tensors, ctx.gemm, dy.contiguous()
-        dh = gemm.mm(dy, V_2)
-        dW_1, db_1 = gemm.linear_relu_grads(dh, h, x)
-        return gemm.mm(dh, V_1), dW_1, db_1, gemm.weight_grad(dy, h), None
 
 
 def feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
     """Compute max(0, x W_1 + b_1) W_2 of x (N, size) (Vaswani 2017, eq. 2), without b_2 -> (N, size)."""
-    return FeedForwardFunction.apply(x, W_1, b_1, W_2, select_gemm(x))  # type: ignore[no-untyped-call,no-any-return]
+    return linear(F.relu(linear(x, W_1, b_1)), W_2, None)
 
 
 def cross_attention(q: Tensor, kv: Tensor, queries: Ragged, keys: Ragged, heads: int) -> Tensor:
@@ -166,7 +121,63 @@ def count_tokens(lengths: Tensor, target_in: Tensor, target_out: Tensor) -> Tens
     return torch.stack((lengths.min(), lengths.sum(), target_lengths(target_in, target_out).sum()))
 
 
+TORCH_OPS = PackedOps(linear, feed_forward, cross_attention, self_attention, add_norm, cross_entropy, count_tokens)
+
+
 NUM_DRAWS = 2**16  # values of 16 bits
+
+
+class LinearFunction(Function):
+    """x Wᵀ + b, or x Wᵀ, in the dtype of x, by a GEMM backend."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gemm: Gemm) -> Tensor:
+        """Multiply x (N, I) by weight (O, I) -> (N, O)."""
+        W = weight.to(x.dtype)
+        ctx.gemm, ctx.has_bias = gemm, bias is not None
+        ctx.save_for_backward(x, W)
+        return gemm.mm(x, W.t()) if bias is None else gemm.linear(x, W.t(), bias.to(x.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x, weight and bias."""
+        (x, W), gemm, dy = ctx.saved_tensors, ctx.gemm, dy.contiguous()
+        dW, db = gemm.linear_grads(dy, x) if ctx.has_bias else (gemm.weight_grad(dy, x), None)
+        return gemm.mm(dy, W), dW, db, None
+
+
+def linear_on_cpu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute x Wᵀ + b, or x Wᵀ."""
+    gemm = select_gemm(x)
+    return linear(x, weight, bias) if gemm is TORCH_GEMM else LinearFunction.apply(x, weight, bias, gemm)  # type: ignore[no-untyped-call]
+
+
+class FeedForwardFunction(Function):
+    """max(0, x W_1 + b_1) W_2, in the dtype of x, by a GEMM backend."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, gemm: Gemm) -> Tensor:
+        """Save the hidden layer after ReLU, which says what passed."""
+        V_1, V_2 = W_1.to(x.dtype), W_2.to(x.dtype)
+        h = gemm.linear_relu(x, V_1.t(), b_1.to(x.dtype))
+        ctx.gemm = gemm
+        ctx.save_for_backward(x, h, V_1, V_2)
+        return gemm.mm(h, V_2.t())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """Apply the backward pass of ReLU in place."""
+        (x, h, V_1, V_2), gemm, dy = ctx.saved_tensors, ctx.gemm, dy.contiguous()
+        dh = gemm.mm(dy, V_2)
+        dW_1, db_1 = gemm.linear_relu_grads(dh, h, x)
+        return gemm.mm(dh, V_1), dW_1, db_1, gemm.weight_grad(dy, h), None
+
+
+def feed_forward_on_cpu(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor) -> Tensor:
+    """Compute max(0, x W_1 + b_1) W_2."""
+    return FeedForwardFunction.apply(x, W_1, b_1, W_2, select_gemm(x))  # type: ignore[no-untyped-call,no-any-return]
 
 
 def add_norm_on_cpu(
@@ -187,5 +198,9 @@ def dropout_mask(like: Tensor, dropout: float) -> Tensor:
     return mask.mul_(NUM_DRAWS / (NUM_DRAWS - threshold) if threshold < NUM_DRAWS else 0.0).view_as(like)
 
 
-TORCH_OPS = PackedOps(linear, feed_forward, cross_attention, self_attention, add_norm, cross_entropy, count_tokens)
-CPU_OPS = TORCH_OPS._replace(add_norm=add_norm_on_cpu, cross_entropy=cross_entropy_in_chunks)
+CPU_OPS = TORCH_OPS._replace(
+    linear=linear_on_cpu,
+    feed_forward=feed_forward_on_cpu,
+    add_norm=add_norm_on_cpu,
+    cross_entropy=cross_entropy_in_chunks,
+)

@@ -235,7 +235,7 @@ def _attend(own: Tensor, source: Tensor | None, queries: Ragged, keys: Ragged, h
 def _flash_attention(
     own: Tensor, source: Tensor | None, queries: Ragged, keys: Ragged, heads: int, causal: bool
 ) -> Tensor:
-    """Attend by PyTorch's varlen attention, which needs an Ampere GPU."""
+    """Attend by PyTorch's varlen attention, which needs PyTorch 2.11 and an Ampere GPU."""
     from torch.nn.attention.varlen import varlen_attn
 
     q, k, v = (x.reshape(len(x), heads, -1) for x in _split_qkv(own, source))
