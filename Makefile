@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SOURCES := regard tests benchmarks docs
+TEST_PROGRAMS := chromium cc openssl curl nginx caddy prometheus
 
 # Keep bytecode, also where the environment says otherwise: the tests start many processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -27,10 +28,11 @@ demo: .venv/core
 # Programs that tests start, from Debian's packages where they are missing and may be installed: the page is tested in a real
 # browser, and kernels are compiled. Servers are only unpacked, without their services, which would keep ports.
 .venv/programs: .venv/dev
-	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null || true
-	command -v cc >/dev/null || (apt-get update -qq && apt-get install -y -qq gcc libc6-dev) >/dev/null || true
-	command -v openssl >/dev/null || (apt-get update -qq && apt-get install -y -qq openssl) >/dev/null || true
-	command -v curl >/dev/null || (apt-get update -qq && apt-get install -y -qq curl) >/dev/null || true
+	(for program in $(TEST_PROGRAMS); do command -v $$program || exit 1; done) >/dev/null || apt-get update -qq >/dev/null 2>&1 || true
+	command -v chromium >/dev/null || apt-get install -y -qq chromium >/dev/null || true
+	command -v cc >/dev/null || apt-get install -y -qq gcc libc6-dev >/dev/null || true
+	command -v openssl >/dev/null || apt-get install -y -qq openssl >/dev/null || true
+	command -v curl >/dev/null || apt-get install -y -qq curl >/dev/null || true
 	mkdir -p $@
 	for server in nginx caddy prometheus; do command -v $$server >/dev/null || sh tests/unpack.sh $$server $@ || true; done
 	@touch $@

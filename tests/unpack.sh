@@ -5,5 +5,5 @@ download=$(mktemp -d)
 trap 'rm -rf "$download"' EXIT
 folder=$(realpath "$2")
 cd "$download"
-apt-get download -qq "$1" 2>/dev/null || { apt-get update -qq >/dev/null && apt-get download -qq "$1"; }
+apt-get download -qq "$1" 2>/dev/null
 dpkg-deb --extract "$1"_*.deb "$folder"

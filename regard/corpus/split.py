@@ -68,6 +68,9 @@ def split_corpus(
     is_left_out = (groups == 0) | (~is_test & np.isin(sources, sources[is_test]))
     is_left_out |= ~is_test & ~is_dev & np.isin(sources, sources[is_dev])
     names = np.select([is_left_out, is_test, is_dev], ["", "test", "dev"], "train")
+    for part, num_pairs in (("train", 1), ("dev", num_dev), ("test", num_test)) if by_document else ():
+        if num_pairs and part not in names:
+            raise UserError(f"no pairs are left for {part}: all of its sources are in another part as well")
     languages = find_named_languages(data, source, target)
     suffixes = languages or ("tsv",)
     counts = {"train": 0, "dev": 0, "test": 0}
@@ -104,7 +107,7 @@ def _hash_documents(data: Sequence[Path], sources: Hashes, seed: int, source: st
         if len(documents) != len(sources):
             raise UserError(f"{list_of_documents} has {len(documents):,} lines for {len(sources):,} pairs")
     hashes = (hash_source(Pair(name, name), seed) or value for name, value in zip(documents, sources, strict=True))
-    hashes_of_documents = np.fromiter(hashes, dtype=np.uint64)
-    if len(np.unique(hashes_of_documents)) < 3:
-        raise UserError(f"{path}: {len(set(documents))} documents are too few for train, dev and test")
-    return np.where(sources == 0, np.uint64(0), hashes_of_documents)
+    hashes_of_documents = np.where(sources == 0, np.uint64(0), np.fromiter(hashes, dtype=np.uint64))
+    if (count := len(np.unique(hashes_of_documents[sources != 0]))) < 3:
+        raise UserError(f"{path}: pairs of {count} documents are too few for train, dev and test")
+    return hashes_of_documents

@@ -22,13 +22,14 @@ from regard.runs.run import summarize_run
 from regard.training import train
 
 
-def _describe_hardware() -> dict[str, Any]:
-    """Return processor, GPU and software versions of this machine."""
+def _describe_hardware(device: torch.device | None) -> dict[str, Any]:
+    """Return processor, GPU (unless `device` is another) and software versions of this machine."""
+    uses_gpu = torch.cuda.is_available() and (device is None or device.type == "cuda")
     return {
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpu": torch.cuda.get_device_name() if uses_gpu else None,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
     }
@@ -78,7 +79,7 @@ class Workspace:
             return folder
         if Run(folder).exists and Run(folder).list_steps():
             log_message(f"resuming {folder} from step {Run(folder).find_newest_step()}")
-            train(training.recipe, None, folder, resume=True)
+            train(training.recipe, None, folder, resume=True, **self.device_override)
         else:
             corpus = self.get_corpus(training.corpus)
             train(training.recipe, corpus.train, folder, dev=corpus.dev, **{**training.changes, **self.device_override})
@@ -101,7 +102,11 @@ class Workspace:
                 self.train_or_resume(training)
             values = measure(self, row)
             path.parent.mkdir(exist_ok=True)
-            document = {"of": _describe_measurement(measure, row), "values": values, "hardware": _describe_hardware()}
+            document = {
+                "of": _describe_measurement(measure, row),
+                "values": values,
+                "hardware": _describe_hardware(self.device),
+            }
             write_atomically(path, json.dumps(document, ensure_ascii=False))
         cached: MetricValues = json.loads(path.read_text(encoding="utf-8"))["values"]
         return cached
@@ -112,13 +117,13 @@ class Workspace:
 
     def measurement_path(self, measure: Measure, row: ExperimentRow) -> Path:
         """Return the path of the cached values."""
-        digest = compute_digest(_describe_measurement(measure, row))
+        digest = compute_digest([*_describe_measurement(measure, row), *self.device_override.values()])
         return self.run_folder(row.trainings[0]) / "measures" / f"{digest}.json"
 
     def read_hardware(self, measure: Measure, row: ExperimentRow) -> dict[str, Any]:
         """Return the hardware that a row was measured on; this machine if nothing is cached."""
         cached = row.trainings and json.loads(self.measurement_path(measure, row).read_text(encoding="utf-8"))
-        return dict(cached.get("hardware", {})) if cached else _describe_hardware()
+        return dict(cached.get("hardware", {})) if cached else _describe_hardware(self.device)
 
     def format_train_command(self, training: TrainingSpec) -> str:
         """Return the shell command of a training."""

@@ -69,7 +69,7 @@ def search(
     """
     options, models, sizes = replace(options, **changes), Ensemble(model_or_models), lengths.tolist()
     prefixes, phrases = check_per_source(prefix, len(sizes), "prefix"), check_per_source(force, len(sizes), "force")
-    is_forced = any(prefixes) or any(phrases)
+    is_forced = any(map(len, prefixes)) or any(map(len, phrases))
     if find_fast_search_obstacle(options, sizes, is_forced) is None:
         fast = search_fast(models, source, lengths, options, Scorer(options.length_penalty).length_divisor)
         if fast is not None:
@@ -331,10 +331,10 @@ class BeamSearch:
         prefixes, forced = check_per_source(prefix, len(sizes), "prefix"), check_per_source(force, len(sizes), "force")
         phrases: Sequence[Sequence[Phrase]] = [()] * len(sizes)
         limits, prefix_tokens = self.options.max_lengths(sizes), None
-        if any(prefixes) or any(forced):
+        if any(map(len, prefixes)) or any(map(len, forced)):
             phrases = constraints.check_phrases(forced)
             limits = constraints.find_max_lengths(self.options, sizes, prefixes, phrases)
-            prefix_tokens = Prefix(prefixes, source.device) if any(prefixes) else None
+            prefix_tokens = Prefix(prefixes, source.device) if any(map(len, prefixes)) else None
         sentences = [
             SentenceState(index, size, limit, own_phrases, [PhraseProgress((0,) * len(own_phrases))] * width)
             for index, (size, limit, own_phrases) in enumerate(zip(sizes, limits, phrases, strict=True), self.num_added)

@@ -14,7 +14,7 @@ MIN_RATE = 1000  # bytes in a second that a client must accept of a response
 HEAD_SIZE = 65_536  # bytes of a request line and its headers, or of an incomplete line of a body
 MAX_FIELDS = 100  # headers of a request: each takes ten microseconds in which no other request is served …
 BLANK_LINE = re.compile(rb"\n\r?\n")
-LAST_CHUNK = re.compile(rb"(\r\n)?0+[ \t]*(;[^\n]*)?\r\n")  # of a body, after which further headers may follow
+LAST_CHUNK = re.compile(rb"(\r?\n)?0+[ \t]*(;[^\n]*)?\r\n")  # of a body, after which further headers may follow
 CHUNKS = 1_000  # … of a body, however small: each takes as long …
 CHUNK_SIZE = 1_024  # … bytes for each further chunk
 
@@ -24,6 +24,7 @@ class LimitedParser(h11.Connection):
 
     chunks = received = 0  # chunks and bytes of the body
     is_before_chunk = False  # of a body, which may be the last one
+    is_in_trailers = False  # behind the last chunk
     status = 400  # of the refusal of a request that cannot be parsed
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
@@ -42,21 +43,24 @@ class LimitedParser(h11.Connection):
             if self.chunks > CHUNKS + self.received // CHUNK_SIZE:
                 raise h11.RemoteProtocolError("the body has too many small chunks")
         if event is not h11.NEED_DATA:
-            self.is_before_chunk = _precedes_chunk(event)
+            self.is_before_chunk, self.is_in_trailers = _precedes_chunk(event), False
         return event
 
     def _limit_fields(self) -> None:
         """Refuse the head of a request, or what follows the last chunk of its body, before too much is parsed."""
         if not (self.is_before_chunk or self.their_state is h11.IDLE):
             return
-        data, start = self.trailing_data[0], 0
-        if self.is_before_chunk:
+        data, start, num_fields = self.trailing_data[0], 0, 0
+        if self.is_in_trailers:
+            num_fields = 1  # the others follow a line, the first of these has been read
+        elif self.is_before_chunk:
             if not (last := LAST_CHUNK.match(data)):
                 return
-            start = last.end() - 1
+            self.is_in_trailers, start = True, last.end() - 1
         blank_line = BLANK_LINE.search(data, start, start + HEAD_SIZE)
         end = blank_line.start() if blank_line else len(data)
-        if data.count(b"\n", start, end) > MAX_FIELDS or end - start > HEAD_SIZE:
+        num_fields += data.count(b"\n", start, end)
+        if num_fields > MAX_FIELDS or end - start > HEAD_SIZE:
             raise h11.RemoteProtocolError("the request has too many headers", error_status_hint=431)
 
 

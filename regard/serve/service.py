@@ -263,12 +263,12 @@ def describe_warnings(translations: Sequence[Translation]) -> list[str]:
 
 
 def compose_translations(first: Translation, second: Translation) -> Translation:
-    """Join two translations, the second of the first one's text; the alignments are multiplied."""
+    """Join two translations, the second of the first one's text: weights are multiplied, links followed."""
     left, right = first.alignment, second.alignment
     alignment = None
     if left is not None and right is not None and right.soft.shape[1] == left.soft.shape[0]:
-        soft = right.soft @ left.soft
-        links = [(int(row.argmax()), number) for number, row in enumerate(soft) if row.size and row.max() > 0]
+        soft, from_pivot = right.soft @ left.soft, left.links_by_target()
+        links = [(from_pivot[pivot], word) for word, pivot in right.links_by_target().items() if pivot in from_pivot]
         alignment = Alignment(left.source, right.target, soft, sorted(links), left.source_spans, right.target_spans)
     return replace(
         second,

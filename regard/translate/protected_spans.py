@@ -177,11 +177,11 @@ def _add_urls_to_alignment(alignment: Alignment, source: _UrlWordMap, target: _U
     plain_soft = alignment.soft[np.ix_(target.plain_positions, source.plain_positions)]
     soft[np.ix_(target.positions, source.positions)] = plain_soft
     columns_of_words = dict(zip(reversed(source.plain_positions), reversed(source.positions), strict=True))
-    link_of_rows = {target_word: source_word for source_word, target_word in alignment.pairs}
+    links_by_target = alignment.links_by_target()
     links = [
-        (columns_of_words[link_of_rows[word]], row)
+        (columns_of_words[links_by_target[word]], row)
         for row, word in zip(target.positions, target.plain_positions, strict=True)
-        if link_of_rows.get(word) in columns_of_words
+        if links_by_target.get(word) in columns_of_words
     ]
     for row, url in target.urls.items():
         columns = [column for column, other in source.urls.items() if other == url]

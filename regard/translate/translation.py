@@ -275,6 +275,11 @@ class Alignment(NamedTuple):
     target_spans: Sequence[Span] = ()
     units: str = WORDS  # or subwords or characters
 
+    def links_by_target(self) -> dict[int, int]:
+        """Return the source word of each target word that has a link, the strongest of several."""
+        weakest_first = sorted(self.pairs, key=lambda link: self.soft[link[1], link[0]])
+        return {target_word: source_word for source_word, target_word in weakest_first}
+
     def replace_target_words(self, target: Sequence[str], text: str) -> Alignment:
         """Return a copy with other target words, which make up `text`; several words for one repeat its row."""
         ends, position = list[int](), 0
@@ -283,8 +288,8 @@ class Alignment(NamedTuple):
             ends.append(position)
         spans = find_word_spans(text)
         rows = [bisect_right(ends, start) for start, _ in spans]
-        link_of_rows = {target_word: source_word for source_word, target_word in self.pairs}
-        links = sorted((link_of_rows[row], new) for new, row in enumerate(rows) if row in link_of_rows)
+        links_by_target = self.links_by_target()
+        links = sorted((links_by_target[row], new) for new, row in enumerate(rows) if row in links_by_target)
         return self._replace(target=split_words(text), soft=self.soft[rows], pairs=links, target_spans=spans)
 
 

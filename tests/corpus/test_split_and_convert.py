@@ -123,7 +123,12 @@ def test_split_by_document_needs_names_of_documents(regard: Command, tmp_path: P
     assert refused.stderr == "regard: pairs.doc has 3 lines for 300 pairs\n"
     (tmp_path / "pairs.doc").write_text("a\n" * 200 + "b\n" * 100, encoding="utf-8")
     refused = regard("data", "split", "pairs.tsv", *arguments)
-    assert refused.stderr == "regard: pairs.tsv: 2 documents are too few for train, dev and test\n"
+    assert refused.stderr == "regard: pairs.tsv: pairs of 2 documents are too few for train, dev and test\n"
+    repeated = [Pair(f"sentence {number % 7}", f"Satz {number}") for number in range(70)]
+    write_pairs(tmp_path / "repeated.tsv", pairs=repeated)
+    (tmp_path / "repeated.doc").write_text("".join(f"{number // 7}\n" for number in range(70)), encoding="utf-8")
+    refused = regard("data", "split", "repeated.tsv", *arguments)
+    assert refused.stderr == "regard: no pairs are left for train: all of its sources are in another part as well\n"
     assert not (tmp_path / "out").exists()
 
 

@@ -34,7 +34,7 @@ from regard.evaluate.alignment_error_rate import read_gold_alignments
 from regard.fast.cuda_graphs.cache import MIN_CALLS
 from regard.models import Seq2Seq
 from regard.recipes.recipe import parse_override
-from regard.reproduce import metrics, runner, tables
+from regard.reproduce import metrics, runner, tables, workspace
 from regard.reproduce.corpora import (
     CORPUS_BUILDERS,
     CorpusBuilder,
@@ -943,6 +943,17 @@ def test_reproduce_command_runs_an_experiment_and_prints_its_claims(
     assert "local-p: operations stay the same (local-p 1, " in capsys.readouterr().out
     assert (tmp_path / "small" / "cost" / "page.html").is_file()
     assert (tmp_path / "small" / "index.html").is_file()
+
+
+def test_measurements_on_a_chosen_device_have_a_cache_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    row = make_rows("small")[2]
+    usual, cpu = (Workspace(tmp_path, "small", device) for device in (None, torch.device("cpu")))
+    assert usual.measurement_path(measure_translation, row) != cpu.measurement_path(metrics.measure_translation, row)
+    assert [workspace._describe_hardware(device)["gpu"] for device in (None, torch.device("cpu"))] == ["a GPU", None]
 
 
 def test_reproduce_command_trains_on_the_chosen_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

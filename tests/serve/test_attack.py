@@ -9,9 +9,10 @@ import socket
 import string
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from typing import Any
 
+import h11
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -193,6 +194,20 @@ def test_malformed_http_is_refused(server: Client, sent: bytes, status: int) -> 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert (b'"error"' in answer) == (status == 413), "the others reach no route"
     assert_alive(server)
+
+
+@pytest.mark.parametrize(("count", "is_refused"), [(100, False), (101, True), (60_000, True)])
+def test_headers_behind_chunks_are_limited_wherever_packets_end(count: int, is_refused: bool) -> None:
+    head, end = POST + CHUNKED, b"1\r\na\r\n0\r\n"
+    for cut in range(len(end) + 1):
+        parser = connections.LimitedParser(h11.SERVER, connections.HEAD_SIZE)
+        with pytest.raises(h11.RemoteProtocolError) if is_refused else nullcontext():
+            for packet in (head + end[:cut], end[cut:] + b"a:\r\n" * count + b"\r\n"):
+                if packet:
+                    parser.receive_data(packet)
+                while parser.next_event() not in (h11.NEED_DATA, h11.PAUSED):
+                    pass
+        assert is_refused or parser.their_state is h11.MUST_CLOSE, "the request is complete"
 
 
 def test_a_hundred_headers_and_bodies_of_many_lines_are_read(server: Client) -> None:

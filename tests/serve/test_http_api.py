@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from support.commands import Command
 from support.files import write_jsonl
@@ -28,7 +29,7 @@ from regard.serve.schemas import TranslateRequest
 from regard.serve.service import compose_translations
 from regard.serve.settings import Settings
 from regard.translate import Translation, Translator, load
-from regard.translate.translation import describe_problems
+from regard.translate.translation import Alignment, describe_problems
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +246,17 @@ def test_html_tags_are_transferred(server: Server, translator: Translator) -> No
     found = server.translate(text, format="html")["translatedText"]
     assert found == best_translation(translator, text, tags=True)
     assert found.count("<b>") == found.count("</b>") == 1
+
+
+def test_pivot_translation_follows_the_links_of_both_translations() -> None:
+    soft = np.array([[0.3, 0.6], [0.1, 0.8]], dtype=np.float32)  # the word and the mark attend to the mark
+    links = [(0, 0), (1, 1)]
+    first = Translation("book .", "Buch .", alignment=Alignment(["book", "."], ["Buch", "."], soft, links))
+    second = Translation("Buch .", "livre .", alignment=Alignment(["Buch", "."], ["livre", "."], soft, links))
+    alignment = compose_translations(first, second).alignment
+    assert alignment is not None
+    assert (alignment.source, alignment.target, alignment.pairs) == (["book", "."], ["livre", "."], links)
+    np.testing.assert_allclose(alignment.soft, soft @ soft)
 
 
 def test_html_tags_without_alignment_are_reported(server: Server, translator: Translator) -> None:

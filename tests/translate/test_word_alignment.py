@@ -11,7 +11,7 @@ from regard.models.base import AlignmentHead
 from regard.models.hypothesis import Floats
 from regard.tokenizers.tokenizer import TokenizedWords
 from regard.translate.inspection import HeadScore, count_mutual_links
-from regard.translate.translation import align_words, find_argmax_links
+from regard.translate.translation import Alignment, align_words, find_argmax_links
 
 
 @st.composite
@@ -159,6 +159,12 @@ def test_words_are_not_linked_to_an_attention_sink(
     assert plain.pairs == without
     assert found.pairs == expected
     np.testing.assert_array_equal(found.soft, plain.soft)
+
+
+def test_strongest_of_several_links_of_a_target_word_counts() -> None:
+    soft = np.array([[0.9, 0.1], [0.2, 0.7]], dtype=np.float32)
+    alignment = Alignment(["a", "b"], ["x", "y"], soft, [(0, 0), (0, 1), (1, 0), (1, 1)])
+    assert alignment.links_by_target() == {0: 0, 1: 1}
 
 
 def test_a_word_with_attention_to_punctuation_alone_has_no_link() -> None:

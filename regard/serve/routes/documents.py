@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -105,7 +106,9 @@ async def _translate_texts(
     translated: list[Translation] = []
     for start in range(0, len(texts), TEXTS_AT_ONCE):
         await asyncio.sleep(0)  # other requests are answered meanwhile, also if no text needs a model
-        translated += await service.translate(texts[start : start + TEXTS_AT_ONCE], route, options)
+        part = await service.translate(texts[start : start + TEXTS_AT_ONCE], route, options)
+        # Without alignments, which take a hundred times the memory of the texts.
+        translated += [replace(one, tokens=[], source_tokens=[], alignment=None) for one in part]
     warnings += describe_warnings(translated)
     return [one.text for one in translated]
 
