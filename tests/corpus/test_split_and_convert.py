@@ -110,26 +110,27 @@ def test_split_by_document_keeps_documents_together_and_sources_apart(tmp_path: 
             assert pair.source in held_out[part], "a pair is left out only if a held-out set has its source"
 
 
-def test_split_by_document_needs_names_of_documents(regard: Command, tmp_path: Path) -> None:
-    write_pairs(tmp_path / "pairs.tsv")
-    write_pairs(tmp_path / "memory.tmx")
-    arguments = ("--out", "out", "--by-document")
-    refused = regard("data", "split", "pairs.tsv", *arguments)
-    assert refused.stderr == "regard: there is no file pairs.doc, whose lines name the document of each pair\n"
-    refused = regard("data", "split", "memory.tmx", *arguments)
-    assert refused.stderr == "regard: memory.tmx names no documents: split it without --by-document\n"
-    (tmp_path / "pairs.doc").write_text("a\nb\nc\n", encoding="utf-8")
-    refused = regard("data", "split", "pairs.tsv", *arguments)
-    assert refused.stderr == "regard: pairs.doc has 3 lines for 300 pairs\n"
-    (tmp_path / "pairs.doc").write_text("a\n" * 200 + "b\n" * 100, encoding="utf-8")
-    refused = regard("data", "split", "pairs.tsv", *arguments)
-    assert refused.stderr == "regard: pairs.tsv: pairs of 2 documents are too few for train, dev and test\n"
-    repeated = [Pair(f"sentence {number % 7}", f"Satz {number}") for number in range(70)]
-    write_pairs(tmp_path / "repeated.tsv", pairs=repeated)
-    (tmp_path / "repeated.doc").write_text("".join(f"{number // 7}\n" for number in range(70)), encoding="utf-8")
-    refused = regard("data", "split", "repeated.tsv", *arguments)
-    assert refused.stderr == "regard: no pairs are left for train: all of its sources are in another part as well\n"
-    assert not (tmp_path / "out").exists()
+def test_split_by_document_needs_names_of_documents(tmp_path: Path) -> None:
+    out, pairs, memory = tmp_path / "out", tmp_path / "pairs.tsv", tmp_path / "memory.tmx"
+    documents, repeated = pairs.with_suffix(".doc"), tmp_path / "repeated.tsv"
+    write_pairs(pairs)
+    write_pairs(memory)
+    write_pairs(repeated, pairs=[Pair(f"sentence {number % 7}", f"Satz {number}") for number in range(70)])
+    repeated.with_suffix(".doc").write_text("".join(f"{number // 7}\n" for number in range(70)), encoding="utf-8")
+
+    def refuse(path: Path) -> str:
+        with pytest.raises(UserError) as refused:
+            split_corpus([path], out, 40, 30, by_document=True)
+        return str(refused.value)
+
+    assert refuse(pairs) == f"there is no file {documents}, whose lines name the document of each pair"
+    assert refuse(memory) == f"{memory} names no documents: split it without --by-document"
+    documents.write_text("a\nb\nc\n", encoding="utf-8")
+    assert refuse(pairs) == f"{documents} has 3 lines for 300 pairs"
+    documents.write_text("a\n" * 200 + "b\n" * 100, encoding="utf-8")
+    assert refuse(pairs) == f"{pairs}: pairs of 2 documents are too few for train, dev and test"
+    assert refuse(repeated) == "no pairs are left for train: all of its sources are in another part as well"
+    assert not out.exists()
 
 
 def test_split_does_not_overwrite_files(tmp_path: Path) -> None:
