@@ -25,7 +25,7 @@ PACKAGES = {  # the extra that installs each optional package
 
 @describe_options
 def doctor(device: Literal["auto", "cuda", "mps", "cpu"] = "auto", as_json: bool = False) -> None:
-    """Show which implementation each part of a run uses on this machine, and why not a faster one.
+    """Show which implementation each part of training and decoding uses on this machine, and why not a faster one.
 
     Example: regard doctor --json
     """

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from regard.data.readers.text import Link, iterate_lines
 from regard.errors import UserError
-from regard.tokenizers.segmentation import split_words
+from regard.tokenizers.segmentation import has_unspaced_script, split_words
 
 
 class GoldAlignment(NamedTuple):
@@ -100,9 +100,11 @@ def read_gold_alignments(
             link = int(match["source"]) - first_index, int(match["target"]) - first_index
             num_words = count_words(pair_index)
             if not all(0 <= index < count for index, count in zip(link, num_words, strict=True)):
+                is_unspaced = any(map(has_unspaced_script, pairs[pair_index]))
+                hint = "; text without spaces must be the segmented one, with --presegmented" if is_unspaced else ""
                 raise UserError(
                     f"{where}: link {link[0] + first_index}-{link[1] + first_index} runs past the sentences, which "
-                    f"have {num_words[0]} and {num_words[1]} words (links count from {first_index})"
+                    f"have {num_words[0]} and {num_words[1]} words (links count from {first_index}){hint}"
                 )
             possible[pair_index].add(link)
             if match["kind"] not in _POSSIBLE_KINDS:

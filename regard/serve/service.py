@@ -89,12 +89,13 @@ class Service:
         only an address is refused before that has used up its requests without any key, where one is required.
         """
         client, key = self._identify_client(request), _get_key(request)
-        self.rate_limiter.refuse_banned(client.name)
         if key or self.api_keys is None:
             client = await self._check_key(client, key)
+            self.rate_limiter.refuse_banned(client.name)
             self.rate_limiter.check(client.name, 1, client.quota)
             values = await read_parameters(request, self.body_pool)
         else:
+            self.rate_limiter.refuse_banned(client.name)
             if self.settings.require_key:
                 self.rate_limiter.check(client.name, 1, Quota(*(limit or -1 for limit in client.quota)))
             with self._count_refusal(client):
@@ -108,9 +109,12 @@ class Service:
 
     async def authorize_without_body(self, request: Request) -> Client:
         """Check the key of a request without a body, where one is required, and return the client."""
-        client = self._identify_client(request)
+        client, key = self._identify_client(request), _get_key(request)
+        if not key:  # a key is a client of its own, whose address may be banned
+            self.rate_limiter.refuse_banned(client.name)
+        client = await self._check_key(client, key)
         self.rate_limiter.refuse_banned(client.name)
-        return await self._check_key(client, _get_key(request))
+        return client
 
     def _identify_client(self, request: Request) -> Client:
         settings = self.settings

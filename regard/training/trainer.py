@@ -278,10 +278,9 @@ class Trainer:
     def _show_progress(self, step_metrics: dict[str, float]) -> None:
         """Show an update in the live view of a terminal, or else as a log line."""
         step, last, minutes = self.train_state.step, self.estimate_last_step(), self.settings.minutes
+        remaining = self.eta.format_remaining_time(step, last, self.settings.patience is not None)
         if minutes is not None:
             remaining = f"{format_duration(60 * minutes - self.train_state.seconds)} left"
-        else:
-            remaining = self.eta.format_remaining_time(step, last, self.settings.patience is not None)
         if self.view:
             self.view.show_update(step, last, step_metrics, remaining, self.compute_progress(step))
         else:

@@ -212,6 +212,12 @@ def test_gold_links_can_be_counted_from_one(tmp_path: Path) -> None:
         read_gold_alignments(write_gold(tmp_path, "0-1\n"), [PAIR], first_index=1)
 
 
+def test_links_past_a_text_without_spaces_ask_for_the_segmented_one(tmp_path: Path) -> None:
+    pair, path = ("the old house", "古い家"), write_gold(tmp_path, "0-0 1-7\n")
+    with pytest.raises(UserError, match="must be the segmented one, with --presegmented"):
+        read_gold_alignments(path, [pair])
+
+
 def test_grow_diag_final_and_of_a_small_example() -> None:
     forward = {(0, 0), (1, 1), (2, 1), (4, 4)}
     backward = {(0, 0), (1, 1), (1, 2), (5, 3)}

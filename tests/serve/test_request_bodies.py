@@ -148,12 +148,15 @@ def test_key_in_the_query_is_checked_before_the_body_is_read(fluent_run: Run, tm
 
 
 def test_banned_client_is_refused_before_the_body_is_read(fluent_run: Run, tmp_path: Path) -> None:
-    ApiKeyStore.create(tmp_path / "keys.db")
+    key = ApiKeyStore.create(tmp_path / "keys.db").add(req_limit=5)
     with serve_in_thread(fluent_run.folder, req_limit=1, ban_after=1, keys=tmp_path / "keys.db") as server:
         for expected in (200, 429):
             assert server.ask("/translate", expected, **REQUEST)
         answer = server.http.post("/translate", content=b"{", headers=JSON)
         assert answer.status_code == 403, "although the body might hold a key"
+        with_key = {"Authorization": f"Bearer {key}"}
+        assert server.http.post("/translate", json=REQUEST, headers=with_key).status_code == 200, "a client of its own"
+        assert server.http.get("/languages", headers=with_key).status_code == 200
 
 
 def wait_for_answer_without_a_body(port: int) -> bytes:

@@ -65,6 +65,14 @@ def test_training_ends_in_its_time_with_a_validation(tmp_path: Path) -> None:
     assert is_finished({"minutes": 4.0}, saved), "`regard runs` says so"
 
 
+def test_log_lines_are_thirty_seconds_apart_in_limited_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = SimulatedTraining(tmp_path, minutes=10, log_every=100_000)
+    training.trainer.eta.clock = training.trainer.clock
+    state = training.trainer.fit()
+    lines = [line for line in capsys.readouterr().err.splitlines() if " loss " in line and "dev" not in line]
+    assert 10 <= len(lines) <= 20 < state.step
+
+
 def test_learning_rate_rises_and_falls_to_zero_in_the_given_time(tmp_path: Path) -> None:
     training = SimulatedTraining(tmp_path, minutes=5, warmup=100_000)
     training.trainer.fit()
