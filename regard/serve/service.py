@@ -85,8 +85,9 @@ class Service:
         """Return the parameters of a request, and its client, which may make it.
 
         A client that is banned, or has no requests left, is refused before a byte of the body is read, as is a wrong
-        key in a header or in the query. If keys are known and the request has none there, one may be in the body: then
-        only an address is refused before that has used up its requests without any key, where one is required.
+        key in a header or in the query. A client is a key or, without one, an address: a key there works from a banned
+        address. If keys are known and the request has none there, one may be in the body: then an address is refused
+        before if it is banned, or has used up its requests without any key where one is required.
         """
         client, key = self._identify_client(request), _get_key(request)
         if key or self.api_keys is None:

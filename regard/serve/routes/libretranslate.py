@@ -90,22 +90,7 @@ def make_router(service: Service) -> APIRouter:
     @routes.get("/frontend/settings")
     async def settings() -> dict[str, Any]:
         """Return the settings for a web page."""
-        chosen = service.settings
-        source, target = next(iter(service.models.pairs), (AUTO, "en"))
-        return {
-            "alternativesLimit": chosen.alternatives_limit,
-            "apiKeys": chosen.keys is not None,
-            "beam": chosen.beam,
-            "charLimit": chosen.char_limit,
-            "fileLimit": chosen.file_limit,
-            "filesTranslation": chosen.files,
-            "frontendTimeout": 500,
-            "keyLink": chosen.key_link,
-            "keyRequired": chosen.require_key,
-            "language": {"source": name_language(source), "target": name_language(target)},
-            "suggestions": chosen.suggestions is not None,
-            "supportedFilesFormat": list_supported_extensions(),
-        }
+        return _describe_settings(service)
 
     @routes.post("/suggest", response_model=schemas.Success, **describe_request(schemas.SuggestRequest))
     async def suggest(request: Request) -> Response:
@@ -125,6 +110,26 @@ def make_router(service: Service) -> APIRouter:
         return JSONResponse({"success": True})
 
     return routes
+
+
+def _describe_settings(service: Service) -> dict[str, Any]:
+    """Return the settings that LibreTranslate's web page reads."""
+    chosen = service.settings
+    source, target = next(iter(service.models.pairs), (AUTO, "en"))
+    return {
+        "alternativesLimit": chosen.alternatives_limit,
+        "apiKeys": chosen.keys is not None,
+        "beam": chosen.beam,
+        "charLimit": chosen.char_limit,
+        "fileLimit": chosen.file_limit,
+        "filesTranslation": chosen.files,
+        "frontendTimeout": 500,
+        "keyLink": chosen.key_link,
+        "keyRequired": chosen.require_key,
+        "language": {"source": name_language(source), "target": name_language(target)},
+        "suggestions": chosen.suggestions is not None,
+        "supportedFilesFormat": list_supported_extensions(),
+    }
 
 
 def _select_models(service: Service, name: str, source: str, target: str) -> list[TranslationModel]:
